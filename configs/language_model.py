@@ -1,15 +1,19 @@
-"""Language models: a decoder-only Transformer on plain text, measured in bits per byte of held-out text.
+r"""Language models: a decoder-only Transformer on plain text, measured in bits per byte.
 
-    transformer-jax train --config=language_model --config.data.train=book.txt --budget=20m --workdir=runs/mine
-    transformer-jax train --config=configs/language_model.py:quick --workdir=runs/lm_quick
-    transformer-jax train --config=configs/language_model.py:enwiki --config.data.train=enwiki.txt.xz --workdir=runs/lm_enwiki
-    transformer-jax train --config=configs/language_model.py:base --config.data.train=text.txt.xz --workdir=runs/lm_base
+    transformer-jax train --config=language_model --config.data.train=book.txt --budget=20m \
+        --workdir=runs/mine
+    transformer-jax train --config=language_model:quick --workdir=runs/lm_quick
+    transformer-jax train --config=language_model:enwiki --config.data.train=enwiki.txt.xz \
+        --workdir=runs/lm_enwiki
+    transformer-jax train --config=language_model:base --config.data.train=text.txt.xz \
+        --workdir=runs/lm_base
     transformer-jax generate --workdir=runs/lm_quick --prompt="The old man"
 
-``quick``: generated English paragraphs; 90 CPU seconds; 0.998 bits per byte of validation text. ``enwiki``: a text of 100 MB
-with a paragraph a line, the last 5 % held out; 3.4 million parameters, 4,000 updates, two thirds of an epoch; 33 CPU minutes,
-27 minutes on two shared cores; 1.670 bits per byte of the 5,041,739 held-out bytes. ``base``: the size of GPT-2 small (Radford
-et al. 2019; 124 million parameters) for one GPU or TPU of 40 GB and a few GB of text; not yet run. See
+``quick``: generated English paragraphs; 90 CPU seconds; 0.998 bits per byte of validation text.
+``enwiki``: a text of 100 MB with a paragraph a line, the last 5 % held out; 3.4 million parameters,
+4,000 updates, two thirds of an epoch; 33 CPU minutes, 27 minutes on two shared cores; 1.670 bits
+per byte of the 5,041,739 held-out bytes. ``base``: the size of GPT-2 small (Radford et al. 2019;
+124 million parameters) for one GPU or TPU of 40 GB and a few GB of text; not yet run. See
 experiments/language_model.
 """
 
@@ -26,7 +30,7 @@ MEASURED = {
 
 
 def get_config(variant: str = "quick") -> ConfigDict:
-    """The settings of a variant."""
+    """Return the settings of a variant."""
     config = ConfigDict({"task": "language_model"})
     {"quick": quick, "text": text, "enwiki": enwiki, "base": base}[variant](config)
     return config
@@ -48,7 +52,8 @@ def quick(config: ConfigDict) -> None:
 def text(config: ConfigDict) -> None:
     """Your own text: model, vocabulary, batches and length follow from the text and --budget.
 
-    Rotary positions, ReLU squared and Muon lowered the loss on every text tried: experiments/tiny_shakespeare.
+    Rotary positions, ReLU squared and Muon lowered the loss on every text tried:
+    experiments/tiny_shakespeare.
     """
     config.data = {"source": "text", "held_out": 0.05}
     config.tokenizer = {"training_sentences": 50_000}
@@ -59,7 +64,9 @@ def text(config: ConfigDict) -> None:
 
 
 def enwiki(config: ConfigDict) -> None:
-    """Sized by Hoffmann et al. 2022: two cores train 2 million weights on 16 million tokens in 30 minutes."""
+    """Sized by Hoffmann et al. 2022: two cores train 2 million weights on 16 million tokens in 30
+    minutes.
+    """
     config.data = {"source": "text", "train": "enwiki.txt.xz", "documents": "lines", "held_out": 0.05}
     config.tokenizer = {"kind": "bpe", "vocabulary_size": 8192, "training_sentences": 50_000}
     config.batching = {"tokens_per_update": 4096, "context_length": 256}
@@ -73,7 +80,7 @@ def enwiki(config: ConfigDict) -> None:
 
 
 def base(config: ConfigDict) -> None:
-    """The smallest model of Radford et al. 2019; half a million tokens an update, as in Brown et al. 2020, table 2.1."""
+    """Set the smallest size of GPT-2 (Radford et al. 2019); batches of half a million tokens."""
     config.data = {"source": "text", "train": "text.txt.xz", "documents": "lines", "held_out": 0.005}
     config.tokenizer = {"kind": "bpe", "vocabulary_size": 50_256, "training_sentences": 1_000_000}
     config.batching = {"tokens_per_update": 2**19, "context_length": 1024, "row_multiple": 64, "accumulation_steps": 8}

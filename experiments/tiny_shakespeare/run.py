@@ -3,8 +3,9 @@
     python experiments/tiny_shakespeare/run.py TEXT RUNS recipe --flag=--budget=3m --seeds=1,2,3
     python experiments/tiny_shakespeare/run.py TEXT RUNS nanogpt
 
-TEXT is input.txt, plain or .gz: the first 1,003,854 characters are trained on, the last 111,540 scored. A finished run is not
-repeated. Appends to ``--output`` (results/runs.jsonl) the flags, updates, CPU seconds, and nats a character.
+TEXT is input.txt, plain or .gz: the first 1,003,854 characters are trained on, the last 111,540
+scored. A finished run is not repeated. Appends to ``--output`` (results/runs.jsonl) the flags,
+updates, CPU seconds, and nats a character.
 """
 
 import argparse
@@ -60,7 +61,8 @@ def train(files: dict[str, Path], folder: Path, settings: list[str], flags: list
 
 
 def result(folder: Path) -> dict[str, Any]:
-    """Evaluate the last checkpoint on all of the validation text; return the score and the size of the run."""
+    """Evaluate the last checkpoint on all of the validation text; return the score and the size of
+    the run."""
     command = [sys.executable, "-m", "transformer_jax", "evaluate", f"--workdir={folder}", "--split=validation"]
     subprocess.run([*command, "--checkpoint=last"], stdout=subprocess.DEVNULL, check=True)
     config = json.loads((folder / "config.json").read_text(encoding="utf-8"))["config"]

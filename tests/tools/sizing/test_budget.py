@@ -57,7 +57,8 @@ def test_a_shortened_run_decays_to_its_new_end_and_resumes_to_the_bit(tmp_path, 
 
 
 def watched(monkeypatch, cache, estimates, policy="shorten", rate=lambda step, length: 1.0, **counters):
-    """The position, and the lines of the log, of a run of 500 updates after these estimates of its length or seconds."""
+    """The position, and the lines of the log, of a run of 500 updates after these estimates of its
+    length or seconds."""
     lines = []
     monkeypatch.setattr(budget.LOGGER, "info", lambda text, *values: lines.append(text % values))
     watch, config = KeepToBudget(), tiny_config(cache, num_updates=500, budget_seconds=60.0, budget_policy=policy)

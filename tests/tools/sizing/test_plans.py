@@ -62,7 +62,8 @@ def test_more_text_or_more_time_never_gives_a_smaller_language_model_nor_fewer_o
     assert (np.diff(sizes, axis=0) >= 0).all() and (np.diff(sizes, axis=1) >= 0).all()
     used = np.array([[plan.seconds for plan in row] for row in grid])
     assert (np.diff(used, axis=1) >= 0).all()
-    # Pieces have fewer tokens an epoch than bytes, and a plan of whole updates may end an update earlier.
+    # Pieces have fewer tokens an epoch than bytes, and a plan of whole updates may end an update
+    # earlier.
     kinds = [row[0].settings["tokenizer.kind"] for row in grid]
     is_same = np.array([before == after for before, after in itertools.pairwise(kinds)])
     assert (np.diff(used, axis=0)[is_same] >= -0.01 * used[:-1][is_same]).all() and is_same.sum() >= 8
@@ -140,7 +141,8 @@ def test_every_plan_is_a_run_with_a_few_validations(pairs, seconds):
     assert updates >= 20 and (updates % every == 0 or updates % every > every / 2)
     validations, batches = -(-updates // every), config.training.validation_sentences / plans.VALIDATED
     assert 1 <= validations <= plans.MAX_VALIDATIONS and 1 <= batches <= 20
-    # Enough sentences to choose between checkpoints, or no other checkpoint in the decay of the learning rate.
+    # Enough sentences to choose between checkpoints, or no other checkpoint in the decay of the
+    # learning rate.
     assert (validations == plans.MAX_VALIDATIONS and batches >= 4) or every >= 0.2 * updates
 
 

@@ -18,7 +18,8 @@ from transformer_jax.tools.sizing.sizes import sized as sized_config
 
 @pytest.fixture
 def sized(tmp_path, monkeypatch):
-    """The settings and the remark for these flags, for a corpus of 3,000 pairs on a machine of 200 GFLOP/s."""
+    """The settings and the remark for these flags, for a corpus of 3,000 pairs on a machine of 200
+    GFLOP/s."""
     for language in ("en", "de"):
         (tmp_path / f"t.{language}").write_text("".join(f"aa bb cc {number}\n" for number in range(3000)))
     monkeypatch.setattr(sizes, "flops_here", lambda: 2e11)

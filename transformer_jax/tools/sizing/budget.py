@@ -17,7 +17,8 @@ from transformer_jax.runs.train_run import TrainingStart
 # budget.
 SECONDS_OF_AN_ESTIMATE = 60.0
 SHARE_OF_AN_ESTIMATE = 0.1
-# An estimate this close to the budget changes nothing: a noisy clock must not move the end.
+# An estimate this close to the budget changes nothing: noise of the clock must not move the end of
+# the schedule.
 TOLERANCE = 0.03
 # A run with time for fewer updates than this after a validation ends there.
 FEW_UPDATES = 10
@@ -64,13 +65,13 @@ class KeepToBudget:
         # The speed is not known before the second update of a start.
         if number >= current or position.ends or not run.clock.recent_update_seconds():
             return
-        spent, each = sum(run.goodput.seconds().values()), run.seconds_per_update(position)
+        spent, seconds = sum(run.goodput.seconds().values()), run.seconds_per_update(position)
         self._estimated_at = run.clock.total(TRAINING)
         limit = max(training.num_updates, self._max_updates)
-        length = affordable_updates(number, spent, each, training.budget_seconds, current, limit)
+        length = affordable_updates(number, spent, seconds, training.budget_seconds, current, limit)
         if length == current or (length > training.num_updates and self._changes_rate(run, position, length)):
             return
-        expected, planned = (spent + (current - number) * each) / 60, training.budget_seconds / 60
+        expected, planned = (spent + (current - number) * seconds) / 60, training.budget_seconds / 60
         problem = f"update {number}: {current:,} updates will take {expected:.1f} minutes, not {planned:.1f}"
         if training.budget_policy == "stretch" and length < current:
             self._log(expected, f"{problem} (training.budget_policy=stretch)")
@@ -88,7 +89,7 @@ class KeepToBudget:
     def _changes_rate(self, run: RunParts, position: Position, length: int) -> bool:
         """Return whether ``length`` changes the next learning rate, as in the decay of the rate."""
         lengths = position.num_updates, length
-        rates = [float(run.update.schedule(run.hyperparameters(each))(position.number + 1)) for each in lengths]
+        rates = [float(run.update.schedule(run.hyperparameters(updates))(position.number + 1)) for updates in lengths]
         return rates[0] != rates[1]
 
     def _log(self, estimate: float, message: str) -> None:

@@ -23,9 +23,9 @@ class Plan(NamedTuple):
     ``max_updates``: the number of updates beyond which training seldom helps.
 
     Every planning function takes the text, the budget in seconds, ``flops`` (floating-point
-    operations per second of matrix products on this machine) and ``stated`` (settings by dotted key
-    that stay). An update needs six operations for each parameter and token. Raises ConfigError when
-    the budget is too short for start-up and ``MIN_UPDATES``.
+    operations per second of matrix products on this machine; an update needs six for each parameter
+    and token) and ``fixed`` (settings by dotted key that stay). It raises ConfigError when the
+    budget is too short for start-up and ``MIN_UPDATES``.
     """
 
     settings: dict[str, Any]
@@ -36,10 +36,10 @@ class Plan(NamedTuple):
 
 def seconds_of(budget: str) -> float:
     """Return 1200.0 for ``20m``. Raises ConfigError unless it is a number with s, m, h or d."""
-    found = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([smhd])", budget.strip())
-    if not found or not float(found[1]):
+    match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([smhd])", budget.strip())
+    if not match or not float(match[1]):
         raise ConfigError("--budget", f"{budget!r} is not a time", "write 90s, 20m, 2h or 1d")
-    return float(found[1]) * SECONDS_OF_UNIT[found[2]]
+    return float(match[1]) * SECONDS_OF_UNIT[match[2]]
 
 
 def _require_enough(budget: int | float, updates: int, least_seconds: float) -> None:
@@ -77,9 +77,9 @@ def minutes_of_this_cpu(seconds: float) -> str:
     return f"about {_time(seconds)} of this CPU if it is free"
 
 
-def _left_over(stated: Mapping[str, Any], budget_seconds: float, seconds: float, max_epochs: int) -> str:
+def _left_over(fixed: Mapping[str, Any], budget_seconds: float, seconds: float, max_epochs: int) -> str:
     """Return the part of a sentence on the time that a plan leaves unused, or ""."""
-    if seconds >= USED * budget_seconds or stated.get("training.num_updates"):
+    if seconds >= USED * budget_seconds or fixed.get("training.num_updates"):
         return ""
     left = _time(budget_seconds - seconds)
     return f"; {left} of the budget are left over: more than {max_epochs} epochs of the same text seldom help"
@@ -101,11 +101,10 @@ MIN_VALIDATIONS = 2
 MAX_VALIDATIONS = 8
 # Updates between validations.
 MIN_BETWEEN = 50
-# Sentences in a batch of validation, which fill a CPU. BLEU of so few sentences differs between
-# checkpoints by 1.6 at random: a run of 30 minutes chose a checkpoint 2.2 BLEU below its last, one
-# of 10 minutes 1.8 (experiments/own_text). So longer runs validate more sentences, and shorter ones
-# so rarely that only the last checkpoint is in the decay of the learning rate, the last fifth of
-# the updates.
+# Full batches on a CPU. BLEU of so few sentences differs between checkpoints by 1.6 at random: a
+# run of 30 minutes chose a checkpoint 2.2 BLEU below its last, one of 10 minutes 1.8
+# (experiments/own_text). So longer runs validate more sentences, and shorter ones so rarely that
+# only the last checkpoint is in the decay of the learning rate, the last fifth of the updates.
 VALIDATED = 96
 MAX_BATCHES_VALIDATED = 20
 ENOUGH_BATCHES_VALIDATED = 4
@@ -209,17 +208,18 @@ WORDS_OF_A_PAIR = 12
 
 
 def plan_translation(
-    corpus: CorpusStatistics, budget_seconds: float, flops: float, stated: Mapping[str, Any] | None = None
+    corpus: CorpusStatistics, budget_seconds: float, flops: float, fixed: Mapping[str, Any] | None = None
 ) -> Plan:
-    """Plan the largest size that suits the corpus and that the budget trains on enough tokens.
+    """Return the plan of the largest size that suits the corpus and is trained on enough tokens.
 
-    If there is none, plan the smallest. A larger corpus or budget never gives a smaller size. See
-    ``Plan``.
+    If there is none, of the smallest size.
+
+    A larger corpus or budget never gives a smaller size; see ``Plan``.
     """
-    stated, speed = stated or {}, EFFICIENCY * flops
+    fixed, speed = fixed or {}, EFFICIENCY * flops
     text = CorpusStatistics(1, WORDS_OF_A_PAIR).tokens
     sizes = [
-        _with_batches(listed, stated, corpus, budget_seconds, speed)
+        _with_batches(listed, fixed, corpus, budget_seconds, speed)
         for listed in SIZES
         if corpus.tokens >= listed.pairs * text
     ]
@@ -229,8 +229,8 @@ def plan_translation(
         if size.affordable_tokens(budget_seconds, speed) >= size.min_tokens * size.parameters
     ]
     size, updates = (affordable or sizes[:1])[-1]
-    updates = stated.get("training.num_updates") or updates
-    if not stated.get("training.num_updates"):
+    updates = fixed.get("training.num_updates") or updates
+    if not fixed.get("training.num_updates"):
         _require_enough(budget_seconds, updates, size.seconds(MIN_UPDATES, speed))
     seconds, epochs = size.seconds(updates, speed), updates * size.tokens_per_update / corpus.tokens
     affordable_validations = (SHARE_OF_VALIDATIONS * seconds * speed - FIRST_VALIDATION) / (
@@ -261,31 +261,31 @@ def plan_translation(
         "training.checkpoint_every": checkpoint_every,
         "training.validation_sentences": VALIDATED * batches_validated,
     }
-    separate = {"output": 1, "none": 2}.get(stated.get("model.tying", ""), 0) * size.vocabulary * size.d_model
+    separate = {"output": 1, "none": 2}.get(fixed.get("model.tying", ""), 0) * size.vocabulary * size.d_model
     sentence = (
         f"{corpus.pairs:,} pairs of about {corpus.words_per_pair:.0f} words: {(size.parameters + separate) / 1e6:.1f} million "
         f"parameters, {updates:,} updates ({epochs:.1f} epochs), {minutes_of_this_cpu(seconds)}"
-        f"{_left_over(stated, budget_seconds, seconds, round(corpus.max_epochs))}"
+        f"{_left_over(fixed, budget_seconds, seconds, round(corpus.max_epochs))}"
     )
     return Plan(settings, seconds, sentence, int(corpus.max_epochs * corpus.tokens / size.tokens_per_update))
 
 
 def _with_batches(
-    listed: Size, stated: Mapping[str, Any], corpus: CorpusStatistics, budget_seconds: float, speed: float
+    listed: Size, fixed: Mapping[str, Any], corpus: CorpusStatistics, budget_seconds: float, speed: float
 ) -> tuple[Size, int]:
-    """Return the size with stated settings and its number of updates.
+    """Return the size with fixed settings, and its number of updates.
 
     Batches are the largest that allow ``ENOUGH_UPDATES``.
     """
     smallest = ROWS_OF_SMALLEST_BATCH * corpus.row_length
     tokens = max(listed.tokens_per_update, smallest)
-    if "batching.tokens_per_update" in stated:
+    if "batching.tokens_per_update" in fixed:
         # At most the learning rate of the size, which is not known to scale to larger batches.
-        smallest = tokens = min(stated["batching.tokens_per_update"], listed.tokens_per_update)
+        smallest = tokens = min(fixed["batching.tokens_per_update"], listed.tokens_per_update)
     while True:
         rate = round(listed.learning_rate * (tokens / listed.tokens_per_update) ** 0.5, 5)
         size = listed._replace(tokens_per_update=tokens, learning_rate=rate)
-        size = size._replace(**{name: stated[key] for name, key in KEYS_OF_SIZE.items() if key in stated})
+        size = size._replace(**{name: fixed[key] for name, key in KEYS_OF_SIZE.items() if key in fixed})
         affordable = size.affordable_tokens(budget_seconds, speed) / size.tokens_per_update
         max_updates = max(corpus.max_epochs * corpus.tokens / size.tokens_per_update, MIN_UPDATES)
         updates = max(int(min(affordable, max_updates)), 0)
@@ -365,11 +365,11 @@ class TextStatistics(NamedTuple):
         divided = "between empty lines" if self.documents_are == "paragraphs" else "one a line"
         return f"{size}, {words} in {_about(self.documents)} documents ({divided}: data.documents={self.documents_are})"
 
-    def divided(self, stated: Mapping[str, Any]) -> "TextStatistics":
-        """Return the counts with stated ``data.documents``."""
-        if "data.documents" not in stated:
+    def divided(self, fixed: Mapping[str, Any]) -> "TextStatistics":
+        """Return the counts with a fixed ``data.documents``."""
+        if "data.documents" not in fixed:
             return self
-        return self._replace(blank_lines=self.lines if stated["data.documents"] == "paragraphs" else 0)
+        return self._replace(blank_lines=self.lines if fixed["data.documents"] == "paragraphs" else 0)
 
     def entries(self, wanted: int) -> int:
         """Return the number of entries of a vocabulary, 0 if the text is too short.
@@ -385,7 +385,7 @@ class TextStatistics(NamedTuple):
 
 
 class DecoderOnlySize(NamedTuple):
-    """A decoder-only Transformer and its batches. ``d_ff`` is 4 ``d_model`` unless it is stated."""
+    """A decoder-only Transformer and its batches. ``d_ff`` is 4 ``d_model`` unless it is fixed."""
 
     num_layers: int
     d_model: int
@@ -402,8 +402,8 @@ class DecoderOnlySize(NamedTuple):
         return self.num_layers * layer + self.vocabulary_size * self.d_model
 
 
-# Each has at most about twice the parameters of the one before. The learning rates are Muon's. The
-# first and the third were run.
+# Each has at most about twice the parameters of the one before. Rates of Muon; the first and the
+# third were run.
 DECODER_ONLY_SIZES = (
     DecoderOnlySize(2, 128, 4, 2000, 128, 1e-2, 2048),
     DecoderOnlySize(3, 160, 4, 2000, 128, 1e-2, 2048),
@@ -432,18 +432,15 @@ KEYS_OF_DECODER_ONLY = {
 
 
 def plan_language_model(
-    text: TextStatistics, budget_seconds: float, flops: float, stated: Mapping[str, Any] | None = None
+    text: TextStatistics, budget_seconds: float, flops: float, fixed: Mapping[str, Any] | None = None
 ) -> Plan:
-    """Plan the largest model that suits text and budget, and as many epochs as help.
-
-    See ``Plan``.
-    """
-    stated, speed = stated or {}, TEXT_EFFICIENCY * flops
-    text = text.divided(stated)
-    kind = stated.get("tokenizer.kind", "bpe" if text.entries(DECODER_ONLY_SIZES[0].vocabulary_size) else "byte")
+    """Return the plan of the largest model that suits text and budget, with epochs that help."""
+    fixed, speed = fixed or {}, TEXT_EFFICIENCY * flops
+    text = text.divided(fixed)
+    kind = fixed.get("tokenizer.kind", "bpe" if text.entries(DECODER_ONLY_SIZES[0].vocabulary_size) else "byte")
     tokens = text.num_bytes if kind == "byte" else text.tokens
     # The listed vocabularies, so that more text never gives a smaller model.
-    sizes = [_with_stated(listed, stated) for listed in DECODER_ONLY_SIZES]
+    sizes = [_with_fixed(listed, fixed) for listed in DECODER_ONLY_SIZES]
     fit = [
         size
         for size in sizes
@@ -452,12 +449,12 @@ def plan_language_model(
     ]
     size = (fit or sizes[:1])[-1]
     entries = BYTES_TO_LEARN_PIECES if kind == "byte" else text.pieces(size.vocabulary_size)
-    size = size._replace(vocabulary_size=stated.get("tokenizer.vocabulary_size", entries))
-    if stated.get("optimizer.name", "muon") != "muon" and "optimizer.learning_rate" not in stated:
+    size = size._replace(vocabulary_size=fixed.get("tokenizer.vocabulary_size", entries))
+    if fixed.get("optimizer.name", "muon") != "muon" and "optimizer.learning_rate" not in fixed:
         size = size._replace(learning_rate=size.learning_rate * SHARE_OF_ADAMW)
-    each = 6 * size.parameters * size.tokens_per_update
+    flops_of_update = 6 * size.parameters * size.tokens_per_update
     max_updates = max(TEXT_MAX_EPOCHS * tokens / size.tokens_per_update, MIN_UPDATES)
-    updates = text_updates(stated, budget_seconds, each, max_updates, speed)
+    updates = text_updates(fixed, budget_seconds, flops_of_update, max_updates, speed)
     epochs = updates * size.tokens_per_update / tokens
     by_epochs = next(rate for limit, rate in DROPOUTS if epochs <= limit or limit == TEXT_MAX_EPOCHS)
     dropout = min(by_epochs, max(round(DROPOUT_OF_PARAMETERS * size.parameters / text.tokens, 1), 0.1))
@@ -474,14 +471,14 @@ def plan_language_model(
         "decoding.max_new_tokens": size.context_length // 2,
         **update_intervals(updates, TEXT_VALIDATIONS, TEXT_MIN_BETWEEN),
     }
-    seconds = (TEXT_START_UP + updates * each) / speed
-    separate = size.vocabulary_size * size.d_model * (stated.get("model.tying") == "none")
+    seconds = (TEXT_START_UP + updates * flops_of_update) / speed
+    separate = size.vocabulary_size * size.d_model * (fixed.get("model.tying") == "none")
     pieces = "bytes" if kind == "byte" else f"{size.vocabulary_size:,} pieces"
     sentence = (
         f"{text.text()}: {(size.parameters + separate) / 1e6:.1f} million parameters, vocabulary of {pieces}, "
-        f"context of {size.context_length} tokens, dropout {stated.get('model.dropout', dropout)}, {updates:,} updates "
+        f"context of {size.context_length} tokens, dropout {fixed.get('model.dropout', dropout)}, {updates:,} updates "
         f"({epochs:.1f} epochs), {minutes_of_this_cpu(seconds)}"
-        f"{_left_over(stated, budget_seconds, seconds, TEXT_MAX_EPOCHS)}"
+        f"{_left_over(fixed, budget_seconds, seconds, TEXT_MAX_EPOCHS)}"
     )
     return Plan(settings, seconds, sentence, int(max_updates))
 
@@ -493,27 +490,27 @@ def text_keys(plan: Callable[[TextStatistics, float, float], Plan]) -> tuple[str
 
 
 def text_updates(
-    stated: Mapping[str, Any], budget: int | float, each: int | float, max_updates: int | float, speed: float
+    fixed: Mapping[str, Any], budget: int | float, flops_of_update: int | float, max_updates: int | float, speed: float
 ) -> int:
-    """Return the stated number of updates, or at most ``max_updates`` that fit the budget.
+    """Return the fixed number of updates, or at most ``max_updates`` that fit the budget.
 
-    ``each``: floating-point operations of an update.
+    ``flops_of_update``: floating-point operations of an update.
     """
-    if stated.get("training.num_updates"):
-        return int(stated["training.num_updates"])
-    updates = int(min(max(budget * speed - TEXT_START_UP, 0) / each, max_updates))
-    _require_enough(budget, updates, (TEXT_START_UP + MIN_UPDATES * each) / speed)
+    if fixed.get("training.num_updates"):
+        return int(fixed["training.num_updates"])
+    updates = int(min(max(budget * speed - TEXT_START_UP, 0) / flops_of_update, max_updates))
+    _require_enough(budget, updates, (TEXT_START_UP + MIN_UPDATES * flops_of_update) / speed)
     return updates
 
 
-def _with_stated(size: DecoderOnlySize, stated: Mapping[str, Any]) -> DecoderOnlySize:
-    """Return the size with stated settings.
+def _with_fixed(size: DecoderOnlySize, fixed: Mapping[str, Any]) -> DecoderOnlySize:
+    """Return the size with fixed settings.
 
     An update has enough tokens for its rows, and the number of heads divides the width.
     """
-    size = size._replace(**{name: stated[key] for name, key in KEYS_OF_DECODER_ONLY.items() if key in stated})
-    least = 0 if "batching.tokens_per_update" in stated else TextBatchingConfig.row_multiple * size.context_length
-    heads = size.num_heads if "model.num_heads" in stated else math.gcd(size.num_heads, size.d_model)
+    size = size._replace(**{name: fixed[key] for name, key in KEYS_OF_DECODER_ONLY.items() if key in fixed})
+    least = 0 if "batching.tokens_per_update" in fixed else TextBatchingConfig.row_multiple * size.context_length
+    heads = size.num_heads if "model.num_heads" in fixed else math.gcd(size.num_heads, size.d_model)
     width = size.d_ff or 4 * size.d_model
     return size._replace(tokens_per_update=max(size.tokens_per_update, least), num_heads=heads, d_ff=width)
 

@@ -86,7 +86,7 @@ class Sizing(NamedTuple):
 
     ``recipe``: a recipe that states no sizes. ``keys``: the settings that are chosen. ``models``:
     the kinds of models. ``plan`` takes settings, seconds, floating-point operations per second of
-    this machine, and the stated settings, which stay.
+    this machine, and the fixed settings, which stay.
     """
 
     recipe: str
@@ -116,13 +116,13 @@ def sized(
     if time_budget is None:
         return ResolvedSettings(from_dict(apply_overrides(values, overrides)))
     seconds = seconds_of(time_budget)
-    stated = dict(leaves(apply_overrides(values, overrides)))
-    config = _with(values, _open_settings(stated), overrides)
-    sizing = _sizing_of(config, stated, has_flag=budget is not None)
+    fixed = dict(leaves(apply_overrides(values, overrides)))
+    config = _with(values, _open_settings(fixed), overrides)
+    sizing = _sizing_of(config, fixed, has_flag=budget is not None)
     directory = RunDirectory(workdir)
     if directory.has_checkpoints() and directory.config.is_file():
         saved = flatten(load_run_config(directory.path))
-        kept = {key: saved[key] for key in sizing.keys if key in saved and key not in stated}
+        kept = {key: saved[key] for key in sizing.keys if key in saved and key not in fixed}
         if budget and kept.get("training.budget_seconds"):
             kept["training.budget_seconds"] = seconds
         return ResolvedSettings(_with(values, kept, overrides), "the run keeps its size and its number of updates")
@@ -133,22 +133,22 @@ def sized(
             "with --distributed take a recipe with sizes",
         )
     flops = flops_here()
-    restored = _restored_sizes(config, sizing, stated)
-    plan = sizing.plan(config, seconds, flops, restored | stated)
+    restored = _restored_sizes(config, sizing, fixed)
+    plan = sizing.plan(config, seconds, flops, restored | fixed)
     record = {"budget": time_budget, "flops": flops, "estimated_seconds": round(plan.seconds, 1)}
-    record["max_updates"] = 0 if "training.num_updates" in stated else plan.max_updates
-    settings = {**plan.settings, "training.budget_seconds": 0.0 if "training.num_updates" in stated else seconds}
+    record["max_updates"] = 0 if "training.num_updates" in fixed else plan.max_updates
+    settings = {**plan.settings, "training.budget_seconds": 0.0 if "training.num_updates" in fixed else seconds}
     sentence = f"budget {time_budget}: {plan.sentence}"
-    if config.init.run and RATE in settings and RATE not in stated:
+    if config.init.run and RATE in settings and RATE not in fixed:
         settings[RATE] = round(settings[RATE] * SHARE_OF_PEAK, 6)
         sentence += (
             f"\n{RATE}={settings[RATE]:g}, {SHARE_OF_PEAK:g} of the peak from random parameters, for {config.init.run}"
         )
-    chosen = {key: value for key, value in (settings | restored).items() if key not in stated}
+    chosen = {key: value for key, value in (settings | restored).items() if key not in fixed}
     return ResolvedSettings(_with(values, chosen, overrides), sentence, {"sizing": record})
 
 
-def _restored_sizes(config: ExperimentConfig, sizing: Sizing, stated: Mapping[str, Any]) -> dict[str, Any]:
+def _restored_sizes(config: ExperimentConfig, sizing: Sizing, fixed: Mapping[str, Any]) -> dict[str, Any]:
     """Return sizes of the run whose parameters are restored, if any.
 
     They are the ones that ``sizing`` would choose, except dropout.
@@ -158,7 +158,7 @@ def _restored_sizes(config: ExperimentConfig, sizing: Sizing, stated: Mapping[st
     require_run_to_start_from(config.init.run)
     saved = flatten(load_run_config(config.init.run))
     sized = [key for key in sizing.keys if key.startswith(("model.", "tokenizer.")) and "dropout" not in key]
-    return {key: saved[key] for key in sized if key in saved and key not in stated}
+    return {key: saved[key] for key in sized if key in saved and key not in fixed}
 
 
 def require_stated_tokens(source: str, overrides: Overrides, budget: str | None, key: str) -> None:
@@ -166,9 +166,9 @@ def require_stated_tokens(source: str, overrides: Overrides, budget: str | None,
     if not (budget or budget_of(source, overrides)):
         return
     values = stated_settings(source, overrides)
-    stated = dict(leaves(apply_overrides(values, overrides)))
-    chosen = _sizing_of(_with(values, _open_settings(stated), overrides), stated, has_flag=False).keys
-    missing = [name for name in chosen if name.startswith(("tokenizer.", "data.")) and name not in stated]
+    fixed = dict(leaves(apply_overrides(values, overrides)))
+    chosen = _sizing_of(_with(values, _open_settings(fixed), overrides), fixed, has_flag=False).keys
+    missing = [name for name in chosen if name.startswith(("tokenizer.", "data.")) and name not in fixed]
     if missing:
         problem = f"with a budget, --config={source} chooses {', '.join(missing)} when training begins"
         remedy = f"state them (--config.{missing[0]}=...), or train on the text, without a store"
@@ -180,13 +180,13 @@ def sizing_budget(source: str, overrides: Overrides, budget: str | None) -> str 
 
     Raises ConfigError if ``train`` would refuse it.
     """
-    found = budget or budget_of(source, overrides)
-    if found:
-        seconds_of(found)
+    limit = budget or budget_of(source, overrides)
+    if limit:
+        seconds_of(limit)
         values = stated_settings(source, overrides)
-        stated = dict(leaves(apply_overrides(values, overrides)))
-        _sizing_of(_with(values, _open_settings(stated), overrides), stated, has_flag=budget is not None)
-    return found
+        fixed = dict(leaves(apply_overrides(values, overrides)))
+        _sizing_of(_with(values, _open_settings(fixed), overrides), fixed, has_flag=budget is not None)
+    return limit
 
 
 def require_sizes(source: str, overrides: Overrides, key: str) -> None:
@@ -196,26 +196,26 @@ def require_sizes(source: str, overrides: Overrides, key: str) -> None:
         raise ConfigError(key, f"--config={source} gets its sizes from a budget in train only", remedy)
 
 
-def _open_settings(stated: Mapping[str, Any]) -> dict[str, int]:
-    """Return values of warm-up and lengths that are valid with any stated settings.
+def _open_settings(fixed: Mapping[str, Any]) -> dict[str, int]:
+    """Return values of warm-up and lengths that are valid with any fixed settings.
 
     They hold until the plan chooses others.
     """
     settings = {"optimizer.warmup_updates": 1}
-    if stated.get("task", DEFAULT_TASK) == DEFAULT_TASK:
+    if fixed.get("task", DEFAULT_TASK) == DEFAULT_TASK:
         settings |= {f"data.max_{side}_tokens": 8 for side in ("source", "target")}
-    return {key: value for key, value in settings.items() if key not in stated}
+    return {key: value for key, value in settings.items() if key not in fixed}
 
 
-def _sizing_of(config: ExperimentConfig, stated: Mapping[str, Any], *, has_flag: bool) -> Sizing:
+def _sizing_of(config: ExperimentConfig, fixed: Mapping[str, Any], *, has_flag: bool) -> Sizing:
     """Return the sizing of the task.
 
-    Raises ConfigError if it has none for this data and model, or the length is stated too.
+    Raises ConfigError if it has none for this data and model, or the length is fixed too.
     """
     sizings: Mapping[str, Sizing] = behind("sizes")
     sizing = sizings.get(config.task)
     if sizing is None or config.data.source != "text":
-        recipes = ", ".join(f"--config={each.recipe}" for each in sizings.values())
+        recipes = ", ".join(f"--config={sizing.recipe}" for sizing in sizings.values())
         if sizing and not has_flag:
             others = "such as --config=multi30k:tiny_hour or --config=language_model:quick, and set its sizes"
             raise ConfigError(
@@ -234,10 +234,10 @@ def _sizing_of(config: ExperimentConfig, stated: Mapping[str, Any], *, has_flag:
             f"sizes model.kind={', '.join(sizing.models)}",
             f"set the sizes of model.kind={config.model.kind} yourself",
         )
-    if has_flag and "training.num_updates" in stated:
+    if has_flag and "training.num_updates" in fixed:
         raise ConfigError(
             "--budget",
-            f"training.num_updates={stated['training.num_updates']} is stated already",
+            f"training.num_updates={fixed['training.num_updates']} is stated already",
             f"leave one of them out, or take --config={sizing.recipe}, which states no length",
         )
     return sizing
@@ -261,7 +261,7 @@ def flops_here() -> float:
     return available_cores() * PRODUCTS * 2 * PRODUCT_WIDTH**3 / min(times[WARM_UP:])
 
 
-def plan_with_vocabulary(config: ExperimentConfig, seconds: float, flops: float, stated: Mapping[str, Any]) -> Plan:
+def plan_with_vocabulary(config: ExperimentConfig, seconds: float, flops: float, fixed: Mapping[str, Any]) -> Plan:
     """Return the plan of ``plan_translation`` for the corpus of a run, with its vocabulary."""
     source, split = open_corpus(config.data, config.data_seed, config.parts), config.data.train_split
     count = source.count(split)
@@ -277,18 +277,18 @@ def plan_with_vocabulary(config: ExperimentConfig, seconds: float, flops: float,
     # Shorter pairs may have smaller batches, which have lower limits.
     for _ in range(3):
         corpus = CorpusStatistics(max(round(count * (1 - too_long)), 1), sum(map(max, kept)) / max(len(kept), 1))
-        plan = plan_translation(corpus, seconds, flops, stated)
-        limits = [stated.get(key, plan.settings[key]) for key in LIMITS]
+        plan = plan_translation(corpus, seconds, flops, fixed)
+        limits = [fixed.get(key, plan.settings[key]) for key in LIMITS]
         short = [pair for pair in sides if all(np.array(pair) * TOKENS_PER_WORD <= limits)]
         too_long = 1 - len(short) / max(len(sides), 1)
-        if not short or len(short) == len(kept) or too_long <= MANY_TOO_LONG or any(key in stated for key in LIMITS):
+        if not short or len(short) == len(kept) or too_long <= MANY_TOO_LONG or any(key in fixed for key in LIMITS):
             break
         kept = short
     wanted = plan.settings[SIZE]
-    vocabulary = _supported_vocabulary(sample, config.tokenizer, wanted, stated)
-    plan = plan_translation(corpus, seconds, flops, {**vocabulary.settings, **stated})
+    vocabulary = _supported_vocabulary(sample, config.tokenizer, wanted, fixed)
+    plan = plan_translation(corpus, seconds, flops, {**vocabulary.settings, **fixed})
     settings = {**plan.settings, **vocabulary.settings}
-    if stated.get("batching.kind", "packed") != "packed":
+    if fixed.get("batching.kind", "packed") != "packed":
         del settings["batching.count"], settings["batching.packed_length"]
     sentence = f"{plan.sentence}\n{vocabulary.sentence}"
     if too_long > MANY_TOO_LONG:
@@ -299,7 +299,7 @@ def plan_with_vocabulary(config: ExperimentConfig, seconds: float, flops: float,
     target = sample.target
     if (target.words if target.is_spaced else target.characters.total()) < WORDS_OF_BLEU * target.sentences:
         settings["evaluation.selection"] = "chrf"
-        if "evaluation.selection" not in stated:
+        if "evaluation.selection" not in fixed:
             units = "words" if target.is_spaced else "characters"
             sentence += (
                 f"\ntargets have fewer than 4 {units} on average, too few for BLEU: checkpoints are selected by chrF"
@@ -308,14 +308,14 @@ def plan_with_vocabulary(config: ExperimentConfig, seconds: float, flops: float,
 
 
 def _supported_vocabulary(
-    sample: CorpusSample, tokenizer: TokenizerConfig, wanted: int, stated: Mapping[str, Any]
+    sample: CorpusSample, tokenizer: TokenizerConfig, wanted: int, fixed: Mapping[str, Any]
 ) -> VocabularyChoice:
     """Return the vocabulary for a sample.
 
-    Unless it is stated, its size is one that the sample supports.
+    Unless it is fixed, its size is one that the sample supports.
     """
     sides = sample.source, sample.target
-    chosen = vocabulary_of(*sides, tokenizer.kind, wanted, stated)
+    chosen = vocabulary_of(*sides, tokenizer.kind, wanted, fixed)
     settings = {"tokenizer.character_coverage": tokenizer.character_coverage, "tokenizer.joint": tokenizer.joint}
     settings |= chosen.settings
     size, is_joint = chosen.settings.get(SIZE, 0), settings["tokenizer.joint"]
@@ -328,10 +328,10 @@ def _supported_vocabulary(
     tokenizer = replace(tokenizer, vocabulary_size=size, character_coverage=settings["tokenizer.character_coverage"])
     texts = [[pair.source for pair in sample.pairs], [pair.target for pair in sample.pairs]]
     texts = [[*texts[0], *texts[1]]] if is_joint else texts
-    supported = min(train_supported(tokenizer, each).vocabulary_size for each in texts)
+    supported = min(train_supported(tokenizer, text).vocabulary_size for text in texts)
     if supported == size:
         return chosen
-    smaller = vocabulary_of(*sides, tokenizer.kind, wanted, {**stated, SIZE: supported})
+    smaller = vocabulary_of(*sides, tokenizer.kind, wanted, {**fixed, SIZE: supported})
     return smaller._replace(settings={**smaller.settings, SIZE: supported})
 
 
@@ -380,16 +380,16 @@ def measure_text(data: TextDataConfig, seed: int) -> TextStatistics:
 def plans_text(plan: Callable[..., Plan]) -> Callable[..., Plan]:
     """Return the ``plan`` of a ``Sizing`` for text, from a plan that takes the measured text."""
 
-    def planned(config: ExperimentConfig, seconds: float, flops: float, stated: Mapping[str, Any]) -> Plan:
+    def planned(config: ExperimentConfig, seconds: float, flops: float, fixed: Mapping[str, Any]) -> Plan:
         text = measure_text(config.data, config.data_seed)
-        planned = plan(text, seconds, flops, stated)
+        planned = plan(text, seconds, flops, fixed)
         # The size follows from the number of tokens, and that from the vocabulary of the size.
         for _ in range(3):
             size = planned.settings[SIZE]
             if planned.settings["tokenizer.kind"] not in SUBWORD_KINDS:
                 break
             text = text._replace(num_tokens=_count_tokens(config, planned.settings))
-            planned = plan(text, seconds, flops, stated)
+            planned = plan(text, seconds, flops, fixed)
             if planned.settings[SIZE] == size:
                 break
         return planned
