@@ -29,7 +29,7 @@ class ConfigError(ValueError):
 
 
 class PluginNeeded(ConfigError):
-    """A value of a setting that neither the package nor a loaded plugin registers."""
+    """Neither the package nor a loaded plugin registers the value of a setting."""
 
 
 class DataError(ValueError):
@@ -55,7 +55,10 @@ def complain(text: str) -> None:
 
 
 def colored(text: str) -> str:
-    """Color the name of the program in a terminal: red, or yellow for a warning."""
+    """Color the name of the program in a terminal: red, or yellow for a warning.
+
+    Not if NO_COLOR is set (https://no-color.org).
+    """
     start = _START.match(text)
     if not start or not sys.stderr.isatty() or os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb":
         return text
@@ -84,7 +87,7 @@ def first_line(error: BaseException) -> str:
 
 
 def nearest(name: str, names: Iterable[str], cutoff: float = 0.6) -> str | None:
-    """Return the known name most similar to ``name``, with a similarity of at least ``cutoff``.
+    """Return the known name most similar to ``name``, None if no similarity reaches ``cutoff``.
 
     A single name that begins with ``name`` wins: ``val`` gives ``validation``.
     """

@@ -27,7 +27,7 @@ def table(rows: Iterable[Sequence[object]], headings: Sequence[str] = ()) -> Mar
 
 
 def folded(title: str, content: Markup) -> Markup:
-    """Return ``content`` under a title that opens it."""
+    """Return ``content`` folded under a title: a click on the title opens it."""
     return element("details", element("summary", title), content)
 
 

@@ -101,7 +101,10 @@ def add_bias(product: Array, bias: Array) -> Array:
 
 
 def rounding_barrier(array: Array) -> Array:
-    """Return an optimization barrier, so that a rounded array is not recomputed from float32."""
+    """Return an array of less than float32, and its gradient, behind an optimization barrier.
+
+    Without it the compiler may store or recompute the float32 array that was rounded.
+    """
     return array if array.dtype == jnp.float32 else lax.optimization_barrier(array)
 
 

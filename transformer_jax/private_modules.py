@@ -38,7 +38,7 @@ def keep_tensorflow_from_epath() -> None:
 def fit_orbax_to_stores(kvstore: Callable[[str], dict[str, Any]]) -> None:
     """Give Orbax, which knows only ``gs://``, the S3 driver of TensorStore (``kvstore``).
 
-    Also join fewer reads, and repeat a transaction whose answer was lost. Orbax joins reads that
+    Also joins fewer reads, and repeats a transaction whose answer was lost. Orbax joins reads that
     come within 1 ms and are less than 1 MB apart, and so reads parts of small checkpoints twice. To
     be removed once ``orbax.checkpoint`` takes paths at ``s3://``, and has options for these.
     """

@@ -77,7 +77,10 @@ class AttentionLayer(NamedTuple):
 
 
 class Attention(Sequence[AttentionLayer]):
-    """The layers of attention between a source and its translation, None for a language model."""
+    """The layers of attention between a source and its translation.
+
+    A language model has one text, and a ``translation`` of None.
+    """
 
     def __init__(self, source: str, translation: str | None, layers: Sequence[AttentionLayer]) -> None:
         self.source, self.translation, self.layers = source, translation, tuple(layers)
@@ -106,7 +109,7 @@ class Attention(Sequence[AttentionLayer]):
         return Attention(self.source, self.translation, layers)
 
     def draw(self, path: str | Path, kind: str | None = None) -> Path:
-        """Draw layers and heads of one kind, by default the first, and return the path."""
+        """Draw all layers and heads of one kind, by default the first one, and return the path."""
         draw = single_behind("draw_attention")
         if draw is None:
             raise ConfigError(
@@ -358,7 +361,10 @@ def _as_texts(text: str | Sequence[str], name: str = "text") -> list[str]:
 
 
 def _in_form_of(text: str | Sequence[str], n_best: int | None, results: Sequence[Sequence[Any]]) -> Any:
-    """Return the best text of one ``text`` or of several, or with ``n_best`` all results."""
+    """Return the result for one ``text``, or a list for several.
+
+    The result is the best text, or with ``n_best`` a list of translations.
+    """
     values = [best[0].text if n_best is None else list(best) for best in results]
     return values[0] if isinstance(text, str) else values
 

@@ -76,7 +76,10 @@ class CheckpointObjects(CheckpointFiles):
         return (self.path if step is None else self.path / str(step)).listed()
 
     def changed(self, checkpoint: StorePath, names: list[str], part: Part) -> list[str]:
-        """List the objects in the first of several processes: it is one request for a thousand."""
+        """Return the changed objects.
+
+        Only the first process lists them: a request lists a thousand.
+        """
         if part.number:
             return []
         compared = compared_objects(checkpoint, names)

@@ -67,7 +67,10 @@ class DiskFolder(CheckpointFolder):
         return DigestedArrays()
 
     def prepare(self) -> list[str]:
-        """Make the folder and move unfinished or damaged checkpoints away. Returns sentences."""
+        """Make the folder and move unfinished or damaged checkpoints away.
+
+        Returns a sentence about each. Raises CheckpointError when all are damaged.
+        """
         self.path.mkdir(parents=True, exist_ok=True)
         if self._opened is None:
             self._opened = os.open(self.path.parent, os.O_RDONLY)

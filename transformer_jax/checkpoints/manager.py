@@ -45,7 +45,7 @@ def folder_of(path: Path, lock: "StoreLock | None" = None) -> CheckpointFolder:
 class Checkpoints(CheckpointReader):
     """The checkpoints of a run that trains: the last ``keep_last``, and the ``keep_best`` best.
 
-    The best score best by ``selection``. Writing is asynchronous. A checkpoint counts only when it
+    ``selection`` decides which are best. Writing is asynchronous. A checkpoint counts only when it
     is complete, so a killed process leaves nothing half-written that is read. Several processes
     must all make the same calls.
     """
@@ -208,7 +208,10 @@ class _All(PreservationPolicy):
 
 
 class _Manager(ocp.CheckpointManager):
-    """A manager that ends one of several processes when it cannot write, and so the others."""
+    """A manager that ends its process, and thereby all others, when it cannot write.
+
+    The barriers of Orbax would wait ten minutes for the process.
+    """
 
     def __init__(self, folder: CheckpointFolder, path: Any, **options: Any) -> None:
         self._folder = folder

@@ -100,7 +100,10 @@ class CheckpointReader:
         return jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype), described)
 
     def restore_params(self, step: int, like: PyTree) -> PyTree:
-        """Return the parameters of ``step`` alone, with shapes and shardings of ``like``."""
+        """Return the parameters of ``step`` alone, with shapes and shardings of ``like``.
+
+        A leaf is a NumPy array if it is one in ``like``.
+        """
         try:
             return self._read(step, {"params": like})["params"]
         except CheckpointError as error:
@@ -149,7 +152,10 @@ class CheckpointReader:
         return restored
 
     def _seems_undamaged(self, step: int, names: list[str], error: Exception) -> bool:
-        """Return whether no file differs from its checksum, also if they cannot be compared now."""
+        """Return whether no file is known to differ from its checksum.
+
+        True if files cannot be read now, False if there are no checksums.
+        """
         if _DAMAGE.search(str(error)):
             return False
         checkpoint = self._files.path / str(step)
@@ -208,7 +214,7 @@ def _is_news(record: logging.LogRecord) -> bool:
 
 
 def _ignore_abandoned_work() -> None:
-    """Suppress the tracebacks of reads and writes still in progress when another one has failed.
+    """Suppress the tracebacks of reads and writes in progress when another one has failed.
 
     tensorstore's threads report them to a closed event loop, asyncio to its log.
     """

@@ -237,7 +237,10 @@ def _shown(value: object) -> str:
 
 
 class Reader(NamedTuple):
-    """A task, or one model of it, that has a setting. For all and for parts ``task`` is empty."""
+    """A task, or one of its models, that has a setting.
+
+    ``task`` is empty for all tasks and for parts.
+    """
 
     name: str
     declared: Declared

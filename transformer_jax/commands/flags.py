@@ -49,7 +49,7 @@ class Flag(argparse.Action):
     is_required = separated = repeated = takes_words = False
 
     def __call__(self, parser: Any, namespace: Any, values: Any, option_string: str | None = None) -> None:
-        """Set, or add to, the value. Raises ConfigError for text that is none."""
+        """Set the value of the flag, or add to it. Raises ConfigError for text that is no value."""
         flag = self.option_strings[0]
         if option_string not in (None, flag):
             complain(f"transformer-jax: {option_string} is {flag} now")
@@ -221,13 +221,19 @@ distributed = boolean(
 
 
 def overrides_of(values: Values) -> list[tuple[str, str]]:
-    """Return the overrides, ``[("decoding.beam_width", "5"), ...]``."""
+    """Return the overrides, ``[("decoding.beam_width", "5"), ...]``.
+
+    ``mesh=data=2,fsdp=4`` gives two.
+    """
     items = (item.partition("=") for item in values.config_override)
     return joined_files([setting for key, _, text in items for setting in spelled_out(key, text)])
 
 
 def joined_files(overrides: Iterable[tuple[str, str]]) -> list[tuple[str, str]]:
-    """Join ``data.train=a.en data.train=a.de``, from a shell's ``data.train=a.{en,de}``."""
+    """Join ``data.train=a.en data.train=a.de``, from a shell's ``data.train=a.{en,de}``.
+
+    Other repetitions stay: the last one wins.
+    """
     joined: list[tuple[str, str]] = []
     for key, text in overrides:
         before = joined[-1] if joined else ("", "")

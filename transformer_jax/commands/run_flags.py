@@ -129,7 +129,10 @@ def output_path(values: flags.Values, default: str) -> Path:
 
 
 def require_attention(config: ExperimentConfig, kind: str, layer: int, head: int) -> None:
-    """Raise ConfigError unless the model has attention of this kind, layer and head, from 1."""
+    """Raise ConfigError unless the model has attention of this kind, layer and head, from 1.
+
+    A layer or head of 0 or less stands for any.
+    """
     layers, heads = config.model.attention_layers.get(kind, ([], 0))
     if not layers:
         raise ConfigError("--workdir", f"this model has no attention of kind {kind}")

@@ -67,7 +67,7 @@ def tokenize(values: flags.Values) -> int:
     config = resolve_for_device(config, lambda: settings_on(jax.local_devices()[0]))
     task_type = task_that(Tokenizes, config, "tokenize", f"task={config.task} tokenizes when training begins")
     if values.output:
-        # The seed selects their sample: all jobs that write a store need the same seed.
+        # The seed selects their sample: jobs that write a store need the same seed, runs do not.
         settings = asdict(config.tokenizer) | {"data.seed": config.data_seed}
         add_tokenizers(values.output, settings, partial(cached_tokenizers, config, task_type))
         tokenizers = shared_tokenizers(values.output, settings, "--output")

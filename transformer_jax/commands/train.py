@@ -133,7 +133,7 @@ def train_and_report(
 
 
 def _recorded_failure(run: RunDirectory, error: Exception, is_written: bool) -> "SaveFailed":
-    """Return, and record, the reason that nothing more can be saved. Raises other errors again."""
+    """Record and return the reason why nothing more can be saved. Raises other errors again."""
     from transformer_jax.checkpoints.disk import DiskFolder
     from transformer_jax.checkpoints.save_failure import SaveFailed, failed_in_store, is_disk_full
 

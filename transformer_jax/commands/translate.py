@@ -108,9 +108,9 @@ def open_for_lines(values: flags.Values, config: ExperimentConfig) -> "TrainedRu
 
 
 def decode_lines(values: flags.Values, decode: Callable[..., Any], trained: "TrainedRun[Any]") -> int:
-    """Write the results of ``decode``, ``Translator.translate_each`` of a model, for the input.
+    """Write the results of ``decode``, the method ``translate_each`` of a model, for the input.
 
-    Then, or after every typed line, tell on standard error which input was unseen and what was cut.
+    Afterwards, or after every typed line, standard error tells unseen input and cut output.
     """
     from transformer_jax.tasks.translation.translator import SentenceTooLong
 

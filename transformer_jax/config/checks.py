@@ -188,7 +188,7 @@ def check_choice(key: str, value: str, choices: tuple[str, ...], plugin: str = "
 
 
 def _named_elsewhere(key: str, value: str) -> str | None:
-    """Return another setting of the block with a part like ``value``: ``model.positions=rope``."""
+    """Return another setting with a part of a similar name, as ``model.positions=rope``."""
     block = key.rpartition(".")[0]
     for kind in KINDS:
         other = setting_of(kind)

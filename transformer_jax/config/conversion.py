@@ -73,7 +73,10 @@ def leaves(values: Mapping[str, Any], path: str = "") -> Iterator[tuple[str, Any
 
 
 def difference(left: ExperimentConfig, right: ExperimentConfig) -> list[tuple[str, Any, Any]]:
-    """Return settings that differ: ``[("model.d_ff", 2048, 1024), ...]``, None if there is none."""
+    """Return settings that differ, ``[("model.d_ff", 2048, 1024), ...]``.
+
+    None stands for a setting that a side lacks.
+    """
     values, others = flatten(left), flatten(right)
     keys = sorted(values.keys() | others.keys())
     return [(key, values.get(key), others.get(key)) for key in keys if values.get(key) != others.get(key)]
@@ -157,7 +160,7 @@ def _typed(kind: type, value: Any, key: str) -> Any:
 
 
 def fields_of(block: Block) -> dict[str, Any]:
-    """Return fields with their types, in order. Those of ``ExperimentConfig`` load all tasks."""
+    """Return fields with their types, in order. For ``ExperimentConfig`` all tasks are loaded."""
     kinds = {name: fact.type for kind in get_args(block) or (block,) for name, fact in declared(kind).items()}
     return kinds | ({name: any_kind_of(name) for name in BLOCKS_OF_TASKS} if block is ExperimentConfig else {})
 
@@ -226,7 +229,7 @@ def other_toolkits(table: str) -> dict[str, list[str]]:
 
 
 def settings_called(key: str) -> list[str]:
-    """Return the settings of this key or name, first as other toolkits call them."""
+    """Return the settings with this key or name, first the ones that other toolkits call so."""
     keys, (block, _, name) = [leaf for leaf, _ in leaf_keys()], key.rpartition(".")
     if key in keys:
         return [key]
@@ -331,7 +334,10 @@ def read_value(key: str, text: str, task: str = "") -> str | int | float | bool:
 
 
 def value_of(kind: type, text: str) -> Any:
-    """Return the value that ``text`` writes. Raises ValueError for others, also for 1_000."""
+    """Return the value of type ``kind`` in ``text``.
+
+    Raises ValueError for other text, such as 1_000.
+    """
     if kind is bool and text.lower() in BOOLEANS:
         return BOOLEANS[text.lower()]
     if kind is bool or (kind is not str and ("_" in text or not text.isascii())):

@@ -98,7 +98,10 @@ class SourceConfig:
         return replace(self, **paths)
 
     def text_settings(self) -> dict[str, object]:
-        """Return the settings that determine the training text and its form, by key."""
+        """Return the settings that determine the training text and its form, by key.
+
+        Neither paths nor the seed are among them.
+        """
         holds_none = self.validation and self.source != "mixture"
         return {"data.source": self.source, "data.held_out": 0.0 if holds_none else float(self.held_out)}
 

@@ -155,7 +155,7 @@ class ExperimentConfig:
 
 
 def may_change(key: str, saved: ExperimentConfig, config: ExperimentConfig) -> bool:
-    """Return whether a run with settings ``saved`` may resume with ``config``, another in ``key``.
+    """Return whether a run may resume with ``config``, which differs from ``saved`` in ``key``.
 
     Settings may change if they alter neither the model nor its updates, and settings of a part if
     another part may be selected. ``evaluation.bleu_tokenizer`` alters scores.
@@ -194,7 +194,10 @@ def may_change(key: str, saved: ExperimentConfig, config: ExperimentConfig) -> b
 
 
 def selecting(key: str, *configs: ExperimentConfig) -> set[str]:
-    """Return the settings that select the part of ``key``, ``parts.NAME.FIELD``, or ``key``."""
+    """Return the settings that select the part NAME of a ``key`` ``parts.NAME.FIELD``.
+
+    For any other key, returns the key.
+    """
     first, _, rest = key.partition(".")
     if first != PARTS:
         return {key}

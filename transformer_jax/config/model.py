@@ -38,11 +38,12 @@ def check_attention(whole: list[str], changes: list[str]) -> None:
 class TransformerLayersConfig:
     """Settings common to all Transformers; defaults are the base model (paper, table 3).
 
-    - Paper: attention ``multi_head``, embedding ``scaled``. - An early re-implementation: attention
-    ``rectified``, embedding ``zero_padding``. - Public checkpoints: attention ``biased``
-    (projections), embedding ``unscaled``, ``logits_bias``, positions ``fairseq``. - Ablations:
-    attention ``unscaled`` (without 1 / sqrt(d_k)) or ``acausal`` (without the causal mask),
-    positions ``none``.
+    - Paper: attention ``multi_head``, embedding ``scaled``.
+    - An early re-implementation: attention ``rectified``, embedding ``zero_padding``.
+    - Public checkpoints: attention ``biased`` (projections), embedding ``unscaled``,
+      ``logits_bias``, positions ``fairseq``.
+    - Ablations: attention ``unscaled`` (without 1 / sqrt(d_k)) or ``acausal`` (without the causal
+      mask), positions ``none``.
 
     A run keeps the ``compute_dtype`` to which ``auto`` resolved when it began.
     """

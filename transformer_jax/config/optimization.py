@@ -17,8 +17,8 @@ DECAYS = {"noam": False, "inverse_square_root": False, "constant": False, "cosin
 def decays(schedule: str) -> bool:
     """Return whether the rate depends on the number of updates of the run.
 
-    A registered schedule has it as ``decays``. One of an earlier version without it is taken to
-    decay, but no run begins with it.
+    A registered schedule says so in its attribute ``decays``. Without the attribute, as in earlier
+    versions, it is assumed to decay, and no new run may begin with it.
     """
     if schedule in DECAYS:
         return DECAYS[schedule]
@@ -41,7 +41,7 @@ def require_says_whether_it_decays(schedule: str) -> None:
 
 
 def names_in(setting: str) -> Any:
-    """Return a property: the names that a setting of several choices lists, in order."""
+    """Return a property for the names that a setting lists, in order."""
     return property(lambda self: tuple(declared(type(self))[setting].choices_in(getattr(self, setting))))
 
 
@@ -263,5 +263,7 @@ def require_rows_divide(row_multiple: int, accumulation_steps: int, sizes: Mappi
     if row_multiple % divisor:
         product = f"mesh data {sizes['data']} x fsdp {sizes['fsdp']} x accumulation_steps {accumulation_steps}"
         raise ConfigError(
-            "batching.row_multiple", f"{row_multiple} is not a multiple of {divisor} ({product})", "use one"
+            "batching.row_multiple",
+            f"{row_multiple} is not a multiple of {divisor} ({product})",
+            f"use {divisor} or a multiple",
         )

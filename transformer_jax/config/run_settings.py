@@ -125,7 +125,10 @@ def _missing_plugins(starts: Path) -> str:
 
 
 def without_its_cache(config: ExperimentConfig) -> ExperimentConfig:
-    """Return the settings of a run with the default cache, and without opening its store."""
+    """Return the settings of a run with the default cache, and without opening its store.
+
+    The cache of an untrusted run may hold compiled programs of somebody else.
+    """
     data = replace(config.data, cache_directory=SourceConfig.cache_directory, store=unasked(config.data.store))
     return replace(config, data=data)
 

@@ -11,7 +11,10 @@ Number = Any
 
 
 class Ramp(NamedTuple):
-    """From ``start`` at update ``first`` to ``end`` at update ``last``, constant outside."""
+    """From ``start`` at update ``first`` to ``end`` at update ``last``, constant outside.
+
+    A ``last`` of None is the last update of the run.
+    """
 
     start: Number
     end: Number

@@ -13,7 +13,7 @@ MAX_CANDIDATES = 512
 
 
 class Bucket(NamedTuple):
-    """Batches of ``rows`` pairs whose longer side is at most ``widest``, and fits no earlier one.
+    """Batches of ``rows`` pairs whose longer side fits ``widest``, but no narrower bucket.
 
     The width of a side is the length of the longest member on that side. One of them may be less
     than ``widest``.
@@ -27,7 +27,10 @@ class Bucket(NamedTuple):
 
 
 def rows_of(width: int, tokens_per_update: int, row_multiple: int) -> int:
-    """Return the rows of ``width`` in ``tokens_per_update``: a multiple of ``row_multiple``."""
+    """Return the rows of ``width`` that ``tokens_per_update`` hold.
+
+    Rounded down to a multiple of ``row_multiple``, but at least one multiple.
+    """
     return max(tokens_per_update // width // row_multiple, 1) * row_multiple
 
 

@@ -96,7 +96,7 @@ class SideText(NamedTuple):
 
 
 def side_text(texts: Iterable[str], alphabet: Iterable[str] = ()) -> SideText:
-    """Count one side, whose characters outside of the sample are ``alphabet``."""
+    """Return the counts of one side, whose characters outside of the sample are ``alphabet``."""
     characters = Counter(dict.fromkeys((character for character in alphabet if not character.isspace()), 0))
     distinct: set[str] = set()
     sentences = words = 0

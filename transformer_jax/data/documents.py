@@ -149,11 +149,11 @@ class NamedTexts(_TextFile):
 
     @property
     def sources(self) -> Iterator[str]:
-        """The documents of ``test``, as a text of a user is read."""
+        """The texts of ``test``. A text of a user is opened as a source with this split."""
         return (document.text for document in self.documents("test"))
 
     def count_bytes(self, split: str) -> int:
-        """Count uncompressed bytes, which may divide a document between two splits."""
+        """Return the uncompressed bytes of a split. A document may count for two splits in part."""
         size = super().count_bytes(split)
         if not self._cut(split):
             return size

@@ -25,7 +25,7 @@ Source = TypeVar("Source")
 
 @dataclass(frozen=True)
 class Mixture(FileSource):
-    """Sources of text with ``splits``, by name; a split concatenates all that have it."""
+    """Sources of text by name. A split concatenates the splits of this name of all sources."""
 
     corpora: Mapping[str, Any]
 
@@ -77,8 +77,8 @@ def parts_of(source: Source, split: str) -> Mapping[str, Source]:
 def ranges_of(sizes: Mapping[str, int], limit: int = 0) -> list[tuple[str, int, int]]:
     """Return name, first pair, and number of pairs of the corpora in one store.
 
-    With a ``limit`` above 0 this is their sum: equal numbers, and longer corpora get the rest that
-    shorter ones leave.
+    With a ``limit`` above 0 the numbers add up to it. They are equal, but for a corpus that is too
+    short longer ones get more.
     """
     begins, numbers, left = accumulate(sizes.values(), initial=0), dict(sizes), limit
     for done, name in enumerate(sorted(sizes, key=sizes.__getitem__) if limit else ()):

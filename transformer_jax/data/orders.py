@@ -46,7 +46,7 @@ def grouped(keys: np.ndarray, values: np.ndarray) -> tuple[np.ndarray, np.ndarra
 
 
 def _with_indices(keys: np.ndarray) -> tuple[np.ndarray, np.uint64]:
-    """Return sorted numbers of keys with their indices in low bits, and the number of low bits."""
+    """Return sorted numbers with a key in high and its index in low bits, and how many are low."""
     bits, numbers = np.uint64(max(len(keys) - 1, 1).bit_length()), keys.astype(np.uint64, copy=not keys.flags.owndata)
     # In blocks, since temporary arrays would double the memory.
     for begin, end in blocks(len(keys)):
@@ -57,7 +57,7 @@ def _with_indices(keys: np.ndarray) -> tuple[np.ndarray, np.uint64]:
 
 
 def _indexed(numbers: np.ndarray, bits: np.uint64, values: np.ndarray | None) -> np.ndarray:
-    """Return the indices in the low bits, or the values there, in the memory of ``numbers``."""
+    """Return the indices in the low bits, or ``values`` at them, in the memory of ``numbers``."""
     count, kind = len(numbers), np.dtype(index_type(len(numbers)) if values is None else values.dtype)
     result = numbers.view(kind)
     for begin, end in blocks(count):

@@ -78,7 +78,7 @@ def training_filters(
 def reasons_to_drop(
     data: DataConfig, chunk: Sequence[SentencePair], sides: Sequence[Sequence[Sequence[int]]]
 ) -> dict[int, str]:
-    """Return the first filter of every pair that is left out, by its index."""
+    """Return, by the index of a pair that is left out, the first filter that removes it."""
     reasons: dict[int, str] = {}
     for reason, applies in training_filters(data, chunk, sides).items():
         for index in np.flatnonzero(applies).tolist():
@@ -95,7 +95,7 @@ def filter_settings(data: DataConfig) -> list[int | float | bool | str]:
 
 
 def is_overlong(text: str) -> bool:
-    """Whether a line has more than ``MAX_LINE_BYTES`` bytes of UTF-8."""
+    """Return whether a line has more than ``MAX_LINE_BYTES`` bytes of UTF-8."""
     return len(text) * 4 > MAX_LINE_BYTES and len(text.encode("utf-8", "surrogatepass")) > MAX_LINE_BYTES
 
 
@@ -144,7 +144,7 @@ def encoded_sides(
 
 
 def chunks_of(examples: Iterable[Example], characters_of: Callable[[Example], int]) -> Iterator[list[Example]]:
-    """Yield lists of examples that end at ``CHUNK_PAIRS`` or ``CHUNK_CHARACTERS``."""
+    """Yield lists of at most ``CHUNK_PAIRS`` examples that end at ``CHUNK_CHARACTERS``."""
     chunk: list[Example] = []
     characters = 0
     for example in examples:

@@ -84,13 +84,13 @@ class TextCorpus(FileSource):
         return islice((pair for pair in self._all_pairs(split) if pair not in held), skipped, None)
 
     def count(self, split: str) -> int:
-        """Count the lines of a split's first file, or the pairs held out."""
+        """Return the number of lines of a split's first file, or of pairs held out."""
         if self._is_held_out(split):
             return len(self._held_pairs)
         return count_lines(self.files(split)[0])
 
     def fingerprint(self, split: str, *, with_time: bool = True) -> str:
-        """Digest the files, and the part that is held out, but not the folder."""
+        """Return a digest of the files and of the part that is held out, but not of the folder."""
         is_held = self._is_held_out(split)
         name = self.train if is_held else split
         hashes = [(path.name, hash_file(path, with_time=with_time)) for path in self.files(name)]
@@ -265,7 +265,7 @@ def tab_error(path: Path, number: int, line: str) -> DataError:
 
 
 def _is_text(column: Sequence[str]) -> bool:
-    """Whether a column has sentences, not numbers, codes, addresses or licenses."""
+    """Return whether a column has sentences, not numbers, codes, addresses or licenses."""
     sentences = [text for text in column if re.search(r"[^\W\d_]", text) and not _NO_SENTENCE.search(text)]
     return 2 * len(sentences) > len(column) and 2 * len(set(column)) > len(column)
 

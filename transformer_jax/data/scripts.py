@@ -40,7 +40,7 @@ def writes_without_spaces(character: str) -> bool:
 
 
 def lack_spaces(texts: Iterable[str]) -> bool:
-    """Whether texts are in a script without spaces between words, and have no such spaces."""
+    """Return whether texts are in a script without spaces between words, and have none."""
     lengths = [sum(map(writes_without_spaces, word)) for text in texts for word in text.split()]
     long = [length for length in lengths if length]
     return sum(long) > MAX_LETTERS_A_WORD * len(long)

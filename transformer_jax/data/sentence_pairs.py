@@ -74,7 +74,7 @@ class FileSource(ABC):
 
     @abstractmethod
     def fingerprint(self, split: str, *, with_time: bool = True) -> str:
-        """Digest a split's content and, ``with_time``, modification times of large files."""
+        """Return a digest of a split and, ``with_time``, of modification times of large files."""
 
 
 def content_of(source: Corpus | DocumentSource, split: str) -> str:
@@ -110,6 +110,6 @@ def digest(parts: Iterable[str]) -> str:
 
 @cache
 def generated_fingerprint(corpus: Corpus, split: str, settings: tuple[object, ...]) -> str:
-    """Digest the settings and the first 500 pairs of a generated split."""
+    """Return a digest of the settings and of the first 500 pairs of a generated split."""
     head = (text for pair in islice(corpus.pairs(split), 500) for text in pair)
     return digest([type(corpus).__name__, split, *map(str, settings), *head])

@@ -123,8 +123,8 @@ def unigram_entropy(
 ) -> float:
     """Return the entropy of token frequencies in nats, the loss of a unigram model.
 
-    Counts 10 million tokens. The corpora of a mixture have ``sizes`` tokens, lie in ``ids`` one
-    after the other, and occur ``times`` in an epoch.
+    At most 10 million tokens are counted. The corpora of a mixture have ``sizes`` tokens, lie in
+    ``ids`` one after the other, and occur ``times`` in an epoch.
     """
     sizes = sizes or {"": len(ids)}
     counts = np.zeros(0)

@@ -221,7 +221,7 @@ def write_shard(work: Tokenization[Any], address: str, cache: str, shard: Shard)
 def _manifest(
     work: Tokenization[Any], store: Path, settings: Mapping[str, object], key: str, count: int
 ) -> dict[str, Any]:
-    """Return descriptions of all parts, counts, and a digest of what determines content."""
+    """Return the manifest: settings, counts, all parts, and a digest of settings and counts."""
     parts, sizes = {}, _sizes(store / SHARDS)
     for shard in (Shard(index, count) for index in range(count)):
         parts[shard.name] = described = _described(store, shard)
@@ -302,7 +302,7 @@ def _sizes(folder: Path) -> dict[str, int]:
 
 
 def _complete(store: Path) -> list[tuple[int, int]]:
-    """Return index and count of shards with a description."""
+    """Return index and count of the complete shards, which have a description."""
     matches = (_DESCRIPTION.fullmatch(name) for name in _sizes(store / SHARDS))
     return [(int(match[1]), int(match[2])) for match in matches if match]
 

@@ -50,7 +50,7 @@ def ascii_words(text: str) -> list[str]:
 
 
 def is_invisible(character: str) -> bool:
-    """Whether a character shows nothing: white space, control, format or ignorable characters."""
+    """Return whether a character is invisible: white space, control, format or ignorable."""
     return unicodedata.category(character) in ("Cc", "Cf", "Zs", "Zl", "Zp") or bool(_INVISIBLE.match(character))
 
 
@@ -188,7 +188,7 @@ def raw_lines(path: Path) -> Iterator[bytes]:
 
 
 def count_lines(path: Path) -> int:
-    """Count the lines of a file, or raise DataError as ``line_blocks``."""
+    """Return the number of lines of a file, or raise DataError as ``line_blocks``."""
     return sum(lines for lines, _ in line_blocks(path))
 
 

@@ -107,7 +107,7 @@ def tokens_of_corpora(store: DocumentStore) -> dict[str, int]:
 def rows_of_mixture(
     store: DocumentStore, batching: TextBatchingConfig, seed: int, times: Mapping[str, float]
 ) -> tuple[TextRows, np.ndarray | None]:
-    """Return the rows of a mixture, and the rows of an epoch, by default all once.
+    """Return the rows of a mixture, and the indices of the rows of an epoch, or None for all once.
 
     ``times``: how often an epoch has a corpus. A row of a stream belongs to the corpus of its
     first token. Raises DataError at a corpus without such a row.

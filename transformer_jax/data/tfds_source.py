@@ -61,7 +61,7 @@ class TfdsCorpus:
         return int(self._builder.info.splits[split].num_examples)
 
     def fingerprint(self, split: str) -> str:
-        """Digest name, version, languages and the content of the split's files."""
+        """Return a digest of name, version, languages and the content of the split's files."""
         info = self._builder.info
         self._require_split(split)
         files = sorted({Path(os.fspath(path)) for path in info.splits[split].filepaths})

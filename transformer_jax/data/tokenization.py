@@ -214,7 +214,10 @@ class PairTokenization(Tokenization[TokenStore]):
         return {"types": source.types | target.types, **counts, **sides}
 
     def _chunks(self, shard: Shard) -> Iterator[tuple[str, EncodedChunk]]:
-        """Yield the chunks of a shard with names of corpora, of which the first chunk is empty."""
+        """Yield the chunks of a shard with the name of their corpus.
+
+        The first chunk of a corpus is empty.
+        """
         config, source, target = self.filtering, *(flattened([], tokenizer) for tokenizer in self.tokenizers)
         times = config.segmentations if config and config.bpe_dropout else 1
         parts = parts_of(self.corpus, self.split)

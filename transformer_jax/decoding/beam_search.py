@@ -184,7 +184,7 @@ def search_until(
     """Repeat ``advance`` until ``until`` tokens are chosen, or ``min_done`` sentences are done.
 
     ``state`` has ``position`` and ``is_done`` as ``BeamState``, and ``until`` is at most its
-    capacity. ``min_done``: by default all.
+    capacity. ``min_done`` is by default the number of sentences.
     """
     min_done = state.is_done.size if min_done is None else min_done
 
@@ -195,7 +195,7 @@ def search_until(
 
 
 def search_next(step: DecodeStep, state: Any, choose: Choose) -> Any:
-    """Add one more token to every alive prefix, by ``choose`` from the logits of ``step``."""
+    """Add one token to every alive prefix: ``choose`` selects it from the logits of ``step``."""
     logits, after = step(state.alive.last_ids, state.cache)
     cache = after._replace(per_sentence=state.cache.per_sentence)
     # ``choose`` may run under shard_map, so it does not get ``kv_cache``, which keeps its order.
@@ -204,7 +204,10 @@ def search_next(step: DecodeStep, state: Any, choose: Choose) -> Any:
 
 
 def choose_tokens(state: BeamState, logits: Float[Array, "B W V"], rules: Rules) -> BeamState:
-    """Return the state with one more token on every alive prefix, from its cache after the step."""
+    """Return the state with one more token on every alive prefix.
+
+    ``state.cache`` is the cache after the step.
+    """
     candidates, parents = expand(state, logits, rules)
     is_eos = candidates.last_ids == EOS_ID
 
@@ -257,7 +260,10 @@ def finish(candidates: Alive, is_eos: Bool[Array, "B C"], length: Int[Array, ""]
 
 
 def best_finished(old: Hypotheses, new: Hypotheses, num_results: int) -> Hypotheses:
-    """Return the best ``num_results`` of both by score, in a tie the older."""
+    """Return the best ``num_results`` of both by score.
+
+    In a tie the older wins, so -inf replaces none.
+    """
     both = jax.tree.map(lambda *leaves: jnp.concatenate(leaves, axis=1), old, new)
     _, index = jax.lax.top_k(both.scores, num_results)
     return select_beams(both, index)
@@ -266,7 +272,7 @@ def best_finished(old: Hypotheses, new: Hypotheses, num_results: int) -> Hypothe
 def has_ended(
     alive: Alive, finished: Hypotheses, num_finished: Int[Array, "B"], limits: Int[Array, "B"], rules: Rules
 ) -> Bool[Array, "B"]:
-    """Return whether a sentence is done by its scores or by the stop rule."""
+    """Return whether no prefix can beat the worst kept hypothesis, or ``rules.stop`` holds."""
     best = jnp.max(alive.log_probs, axis=1)
     is_over = best / length_penalty_divisor(limits, rules.length_penalty) <= finished.scores[:, -1]
     if rules.beam_width == 1 or rules.stop == "first_beams":
@@ -275,7 +281,10 @@ def has_ended(
 
 
 def select_beams(tree: PyTree, index: Int[Array, "B N"]) -> PyTree:
-    """Return the leaves ``[B, W, ...]`` of ``tree`` with beam ``index[b, n]`` at ``n``."""
+    """Return the leaves ``[B, W, ...]`` of ``tree`` with beam ``index[b, n]`` at ``n``.
+
+    Scalars are unchanged.
+    """
 
     def select(leaf: Array) -> Array:
         if leaf.ndim == 0:

@@ -15,7 +15,10 @@ GROUP_SIZE = 64
 
 
 def group_maxima(values: Float[Array, "*N C"]) -> Float[Array, "*N G"]:
-    """Return the largest of every ``GROUP_SIZE`` columns, and of the rest, without padding it."""
+    """Return the maximum of every ``GROUP_SIZE`` columns, and of the remaining ones.
+
+    The remaining columns are not padded: that would copy all values.
+    """
     in_groups = values.shape[-1] // GROUP_SIZE * GROUP_SIZE
     maxima = jnp.max(values[..., :in_groups].reshape(*values.shape[:-1], -1, GROUP_SIZE), axis=-1)
     if in_groups == values.shape[-1]:
@@ -77,7 +80,10 @@ def continuations_by(
     normalizers: Float[Array, "B W"],
     count: int,
 ) -> Continuations:
-    """Continue every prefix by the token of its sentence, with impossible ones up to ``count``."""
+    """Continue every prefix by the one token of its sentence, the most probable first.
+
+    The other entries, up to ``count``, have the log-probability -inf.
+    """
     of_tokens = jnp.take_along_axis(logits, tokens[:, None, None], axis=2)[:, :, 0]
     totals = prefixes + (of_tokens - normalizers)
     best, parents = jax.lax.top_k(totals, prefixes.shape[1])
@@ -90,7 +96,7 @@ def continuations_by(
 
 
 def normalizers_of(logits: Float[Array, "B W V"]) -> Float[Array, "B W"]:
-    """Return ``jax.nn.logsumexp`` from the maxima that the best continuations need too."""
+    """Return ``jax.nn.logsumexp(logits)``. It shares the maxima with ``best_continuations``."""
     maxima = jnp.max(group_maxima(logits), axis=-1)
     finite = jnp.where(jnp.isfinite(maxima), maxima, 0.0)
     return jnp.log(jnp.sum(jnp.exp(logits - finite[:, :, None]), axis=-1)) + finite

@@ -12,7 +12,8 @@ class DecodingProgram(NamedTuple):
     The batch has ``rows`` inputs of ``width`` positions; ``inputs`` are their shapes, rows first.
     ``start(params, inputs, capacity)`` reads the inputs and makes the state before the first token,
     for at most ``capacity`` tokens. ``step(params, state)`` chooses one more token in every row.
-    ``capacities``: the capacities of a search in order, with the number of tokens chosen in them.
+    ``capacities``: pairs of a capacity and the number of tokens chosen in it, in order, for rows
+    that are all as long as allowed.
     """
 
     rows: int

@@ -80,7 +80,10 @@ def draw(
 
 
 def _at_share(weights: Float[Array, "B C"], share: Float[Array, "B"]) -> tuple[Int[Array, "B"], Float[Array, "B"]]:
-    """Return the column at this ``share`` of the sum of weights, and the share of its weight."""
+    """Return the column at ``share`` of the cumulative weights, and the position inside the column.
+
+    ``share`` and the position are in [0, 1). A column of weight 0 is never returned.
+    """
     ends = jnp.cumsum(weights, axis=1)
     target = share * jnp.max(jnp.where(weights > 0, ends, 0.0), axis=1)
     column = jnp.argmax((ends > target[:, None]) & (weights > 0), axis=1)
@@ -139,7 +142,10 @@ def sampled_search(rules: Rules, sampling: SamplingRule) -> Search:
     def start(
         cache: DecodeCache, limits: Int[AnyArray, "B"], capacity: int, forced: Int[AnyArray, "B P"] | None = None
     ) -> BeamState:
-        """Return the state of ``start_search``, with every sample alive. Takes no ``forced``."""
+        """Return the state of ``start_search``, with every sample alive.
+
+        Raises ValueError with ``forced``.
+        """
         if forced is not None:
             raise ValueError("sampling takes no forced tokens")
         state = start_search(cache, limits, capacity, rules=rules)

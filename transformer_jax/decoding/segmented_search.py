@@ -87,7 +87,10 @@ ONE_DEVICE = SearchDevices()
 
 
 class Layout(NamedTuple):
-    """The structure of a state, its capacity, and shapes of leaves of ``cache`` without rows."""
+    """The structure of a state, its capacity, and shapes of leaves of ``cache`` without rows.
+
+    Between programs a state is a list of leaves: only tracing needs the structure.
+    """
 
     structure: Any
     capacity: int
@@ -185,7 +188,7 @@ class SegmentedSearch:
     def _search_group(
         self, params: PyTree, batch: SearchBatch, group: Group, waiting: WaitingGroups, on_done: OnDone
     ) -> None:
-        """Search until all sentences are done, or the group is sparse and the others wait."""
+        """Search until all sentences are done, or the unfinished ones of a sparse group wait."""
         structure = partial(self._structure, params, batch)
         while group.num_unfinished:
             if group.position == group.capacity:

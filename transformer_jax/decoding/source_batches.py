@@ -72,7 +72,10 @@ def rows_of_full_batch(width: int, batch_tokens: int, row_multiple: int = 1, max
 
 
 def rows_that_hold(needed: int, rows: int) -> int:
-    """Return the fewest of ``rows`` (a power of two), a quarter ... that hold ``needed`` rows."""
+    """Return the least number of rows that holds ``needed``: ``rows``, a quarter, a sixteenth ...
+
+    ``rows`` is a power of two.
+    """
     while rows > 1 and needed <= max(rows // SHRINK, 1):
         rows = max(rows // SHRINK, 1)
     return rows

@@ -11,7 +11,10 @@ from transformer_jax.array_types import AnyArray, Array, Int, PyTree
 
 
 class Group(NamedTuple):
-    """Sentences that are searched together; ``indices`` is -1 in rows that are done."""
+    """Sentences that are searched together, after ``position`` tokens.
+
+    ``indices`` is -1 in rows that are done. ``state``: the leaves of the search.
+    """
 
     state: list[Array]
     indices: np.ndarray
@@ -29,7 +32,10 @@ class Group(NamedTuple):
 
     @property
     def num_to_finish(self) -> int:
-        """The number of done rows that end a segment: a quarter, or of the unfinished."""
+        """The number of done rows that end a segment.
+
+        A quarter of all rows, or if the group is sparse a quarter of the unfinished ones.
+        """
         num_rows = len(self.indices)
         return num_rows - _three_quarters(self.num_unfinished if self.is_sparse else num_rows)
 
@@ -56,7 +62,10 @@ class WaitingGroups:
         return self._groups.pop(min(self._groups))
 
     def set_aside(self, group: Group, join: Callable[[list[Array], list[Array], np.ndarray], list[Array]]) -> Group:
-        """Add a group to a waiting one by compiled ``join_rows``. Return a full or empty group."""
+        """Merge a group with a waiting one, by compiled ``join_rows``.
+
+        Returns a full group if there is one, else an empty one: then all sentences wait.
+        """
         nothing = group._replace(indices=np.full_like(group.indices, -1))
         if group.position not in self._groups:
             self._groups[group.position] = group
@@ -84,7 +93,10 @@ class WaitingGroups:
 def join_rows(
     state: PyTree, other: PyTree, rows: Int[AnyArray, "B"], *, constrain: Callable[[Array], Array]
 ) -> tuple[PyTree, PyTree]:
-    """Move row ``rows[b] >= 0`` of ``other`` into row b of ``state``, and return both."""
+    """Move row ``rows[b] >= 0`` of ``other`` into row b of ``state``, and return both.
+
+    The moved rows are done in ``other``. ``constrain``: the sharding constraint of [B, ...].
+    """
 
     def joined(kept: Array, others: Array) -> Array:
         if not kept.ndim:

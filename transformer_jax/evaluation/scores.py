@@ -40,14 +40,16 @@ LABELS = {
 class Scores:
     """Corpus scores by name, with sacreBLEU signatures. All but ``ter`` are from 0 to 100.
 
-    - ``bleu``: cased BLEU on the words of sacreBLEU's tokenizer (Post 2018). - ``bleu_lowercase``:
-    the same on lower-cased text. - ``bleu_compounds``: cased, tokenized by Moses (Koehn et al.
-    2007), words split at hyphens so that a compound counts as three, unsmoothed; presumably the
-    BLEU of table 2 of Vaswani et al. 2017. - ``bleu_moses``: lower-cased, punctuation normalized
-    and tokenized by Moses, unsmoothed, as by multi-bleu.perl and in papers on Multi30k (Wu et al.
-    2021, section 4). docs/evaluation.md lists how 13a and Moses differ. - ``spbleu``: BLEU on the
-    pieces of FLORES-200 (NLLB Team 2022). - ``ter``: edits, including shifts, per hundred words of
-    the reference (Snover et al. 2006).
+    - ``bleu``: cased BLEU on the words of sacreBLEU's tokenizer (Post 2018).
+    - ``bleu_lowercase``: the same on lower-cased text.
+    - ``bleu_compounds``: cased, tokenized by Moses (Koehn et al. 2007), words split at hyphens so
+      that a compound counts as three, unsmoothed; presumably the BLEU of table 2 of Vaswani et al.
+      2017.
+    - ``bleu_moses``: lower-cased, punctuation normalized and tokenized by Moses, unsmoothed, as by
+      multi-bleu.perl and in papers on Multi30k (Wu et al. 2021, section 4). docs/evaluation.md
+      lists how 13a and Moses differ.
+    - ``spbleu``: BLEU on the pieces of FLORES-200 (NLLB Team 2022).
+    - ``ter``: edits, including shifts, per hundred words of the reference (Snover et al. 2006).
 
     ``details`` of ``bleu``, if measured: ``precisions`` of 1- to 4-grams, ``brevity_penalty`` (1:
     none), ``hypothesis_tokens`` and ``reference_tokens`` (of several references the closest in

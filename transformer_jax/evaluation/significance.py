@@ -47,7 +47,10 @@ class PairedScores(NamedTuple):
 
 
 class Counted:
-    """A metric for sacreBLEU's tests: ``score`` of sums of counts, ``[sentences, counts]``."""
+    """A metric for sacreBLEU's tests, which applies ``score`` to sums of counts over sentences.
+
+    ``count`` returns the counts ``[sentences, counts]``.
+    """
 
     def __init__(
         self,
@@ -113,7 +116,10 @@ def paired_tests(
 
 
 def _minus(metric: Any, baseline: Sequence[str], references: Sequence[str]) -> Counted:
-    """Return the score minus the score of ``baseline``; sacreBLEU has no such interval."""
+    """Return a metric: the score minus the score of ``baseline``.
+
+    sacreBLEU has no interval of a difference.
+    """
     counts = metric._extract_corpus_statistics(baseline, [references])
 
     def count(hypotheses: Sequence[str], references: Sequence[str]) -> np.ndarray:

@@ -56,7 +56,10 @@ def appearing_file(path: Path) -> Iterator[BinaryIO]:
 
 @contextlib.contextmanager
 def appearing_folder(path: Path) -> Iterator[Path]:
-    """Yield a new folder, which replaces an empty ``path`` when the block ends without an error."""
+    """Yield a new folder, which replaces an empty ``path`` when the block ends without an error.
+
+    Raises OSError if ``path`` is not empty.
+    """
     path.parent.mkdir(parents=True, exist_ok=True)
     partial = path.with_name(f"{path.name}.{uuid.uuid4().hex}.partial")
     partial.mkdir()
@@ -78,7 +81,10 @@ def write_whole(path: Path, content: str | bytes) -> None:
 
 
 def remove_partial(path: Path) -> None:
-    """Remove unfinished copies of ``path`` that killed processes left."""
+    """Remove unfinished copies of ``path`` that killed processes left.
+
+    Only for the one process that writes ``path``.
+    """
     for left in path.parent.glob(f"{path.name}.{'[0-9a-f]' * 32}.partial"):
         left.unlink(missing_ok=True)
 
@@ -135,7 +141,10 @@ def require_local(path: str | Path, flag: str) -> None:
 
 
 def require_writable_file(file: str | Path, flag: str) -> Path:
-    """Return the file. Raises ConfigError, which names ``flag``, if it cannot be written."""
+    """Return the file. Raises ConfigError, which names ``flag``, if it cannot be written.
+
+    A path in an object store is not checked.
+    """
     if not isinstance(file, str) and in_store(file):
         return file
     path = Path(file).expanduser()
@@ -159,7 +168,10 @@ def require_writable_file(file: str | Path, flag: str) -> Path:
 
 
 def require_writable(folder: str | Path, flag: str) -> Path:
-    """Return the folder, made if missing. Raises ConfigError (``flag``) if it cannot be written."""
+    """Return the folder, made if missing. Raises ConfigError (``flag``) if it cannot be written.
+
+    A path in an object store is not checked.
+    """
     if not isinstance(folder, str) and in_store(folder):
         return folder
     require_local(folder, flag)

@@ -39,7 +39,7 @@ def has_checksums(compared: Compared) -> bool:
 
 
 def compared_objects(checkpoint: "StorePath", prefixes: Iterable[str]) -> Compared:
-    """Return by object whether the size, and the checksums that compare, are as recorded."""
+    """Return, by object, whether size and comparable checksums are as recorded."""
     current = _digests(checkpoint)
     if OBJECTS not in current:
         return {}

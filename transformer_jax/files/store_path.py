@@ -292,8 +292,9 @@ class _Listing:
 class ListedPath(StorePath):
     """A folder whose objects are listed, or a path below it.
 
-    Libraries ask for each of many files. Files that such paths write and remove are in it too. Only
-    ``iterdir`` lists those that TensorStore writes meanwhile.
+    It answers libraries that ask for many files, one by one, without a request. Files that such
+    paths write or remove update the listing. Only ``iterdir`` sees files that TensorStore writes
+    meanwhile.
     """
 
     def __init__(self, *parts: Any) -> None:
@@ -311,7 +312,7 @@ class ListedPath(StorePath):
         return type(self)(*parts).with_listing(self._listing)
 
     def _objects(self) -> dict[str, dict[str, Any]] | None:
-        """Return the listed objects, None if this path is elsewhere."""
+        """Return the listed objects, or None if this path is not below the listed folder."""
         return self._listing.objects if f"{self}/".startswith(f"{self._listing.root}/") else None
 
     def _kind(self) -> str:

@@ -45,7 +45,7 @@ class LinearAttention(Mixer):
         return [array.reshape(len(inputs), -1, size, *array.shape[2:]) for array in padded]
 
     def _project(self, inputs: Float[Array, "B L D"]) -> tuple[Array, ...]:
-        """Return queries, keys, values [B, L, H, ...], and arrays [B, L, H], float32."""
+        """Return queries, keys, values [B, L, H, ...], and further arrays [B, L, H], float32."""
         raise NotImplementedError
 
 

@@ -28,7 +28,7 @@ class GradientNoise(Statistic):
             raise ConfigError("training.watch", NEEDS)
 
     def of_micro_batch(self, gradient: PyTree, tokens: Array) -> Ratios:
-        """Return the squared norm of the gradient over its tokens, and 1 if there are any."""
+        """Return the squared norm of the gradient over its tokens, and 1 if it has tokens."""
         return {"": ratio(optax.tree.norm(gradient, squared=True) / jnp.maximum(tokens, 1.0), tokens > 0)}
 
     def of_update(self, params: PyTree, gradient: PyTree, tokens: Array, joined: Ratios) -> Ratios:

@@ -47,7 +47,7 @@ class ExpertsSettings:
     def check_new_run(self, config: ExperimentConfig) -> None:
         if self.balance_bias and "balance_bias" not in config.optimizer.after_update_names:
             problem = "stays 0 without optimizer.after_update=balance_bias"
-            raise ConfigError("parts.mixture_of_experts.balance_bias", problem, "add it")
+            raise ConfigError("parts.mixture_of_experts.balance_bias", problem, "add balance_bias there")
 
 
 class Experts(nn.Module):

@@ -40,7 +40,10 @@ def unit(vectors: Array, axis: int = -1) -> Array:
 
 
 def learned(module: nn.Module, name: str, shape: tuple[int, ...], initial: float, scale: float) -> Array:
-    """Return factors that are learned as if they were ``scale`` at first (section 2.5)."""
+    """Return factors that are learned as if they were ``scale`` at first (section 2.5).
+
+    Adam changes them more if that is small.
+    """
     factors: Array = module.param(f"ngpt_{name}", nn.initializers.constant(scale), shape)
     return factors * (initial / scale)
 

@@ -33,7 +33,10 @@ class ScheduleFree(Averaging):
     def averaged(
         settings: ScheduleFreeSettings, hyperparameters: Hyperparameters, make_rule: MakeRule, rate: Array | float
     ) -> optax.GradientTransformation:
-        """Set optimizer.b1 to 0: lion takes the sign of the gradient; muon keeps its momentum."""
+        """Return the rule with b1 = 0.
+
+        Lion takes the sign of the gradient, muon keeps its momentum.
+        """
         rule = make_rule(hyperparameters._replace(b1=0.0))
         return contrib.schedule_free(rule, rate, settings.interpolation)
 

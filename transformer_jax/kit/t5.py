@@ -33,7 +33,10 @@ class T5Settings:
 
 @dataclass(frozen=True)
 class Buckets:
-    """Half of the buckets hold one distance, the others grow with its logarithm."""
+    """Half of the buckets hold one distance, the others grow with its logarithm.
+
+    Two directions share them equally.
+    """
 
     buckets: int
     max_distance: int

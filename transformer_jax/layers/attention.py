@@ -65,7 +65,7 @@ class StepMask(NamedTuple):
 
 @dataclass(frozen=True)
 class ByLength:
-    """``short`` up to ``limit`` scores a head, then ``long``, by default blockwise attention.
+    """``short`` for up to ``limit`` scores per head, else ``long``, by default blockwise attention.
 
     Blocks are faster from 512 positions on, also on a CPU.
     """

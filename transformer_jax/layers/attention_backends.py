@@ -140,7 +140,10 @@ def added_bias(score_mod: ScoreMod, q: Float[Array, "B H Q K"], keys: int) -> Fl
 
 
 def _sum_with(program: Any, scores: Any, *hidden: Any) -> Any:
-    """Return the variable of ``scores`` plus all terms; None if ``hidden`` is read."""
+    """Return the variable of ``scores`` plus all terms.
+
+    None if an equation reads a variable of ``hidden``, or reads a partial sum otherwise.
+    """
     summed, seen = scores, {scores, *hidden}
     for equation in program.eqns:
         read = [variable for variable in equation.invars if not isinstance(variable, Literal) and variable in seen]
@@ -163,7 +166,7 @@ def _sum_with(program: Any, scores: Any, *hidden: Any) -> Any:
 
 
 def _lengths(segments: AnyArray) -> Int[Array, "B"]:
-    """Count the tokens of rows, at least 1."""
+    """Return the number of tokens of each row, at least 1."""
     return jnp.maximum(jnp.sum(jnp.asarray(segments) != 0, axis=1, dtype=jnp.int32), 1)
 
 
@@ -297,7 +300,7 @@ def _obstacle_of_kernels(k: Array, v: Array, options: AttentionOptions) -> str |
 
 
 def _obstacle_of_rows(mask: SentenceMask, options: AttentionOptions, k: Array, v: Array) -> str | None:
-    """Return the reason that a device with only its rows and heads cannot run, or None."""
+    """Return the reason that devices cannot run on only their rows and heads, or None."""
     if options.score_mod is not None:
         return "change of scores (score_mod)"
     if obstacle := _obstacle_of_kernels(k, v, options):

@@ -89,7 +89,7 @@ class Blocks(NamedTuple):
 def _blocks_within(
     start: Array, end: Array, before: int | None, after: int | None, size: int, num_blocks: int
 ) -> tuple[Array | int, Array | int]:
-    """Return the first block and the end of those within ``before`` and ``after`` [start, end)."""
+    """Return the first and the end of the blocks that overlap [start - before, end + after)."""
     first = 0 if before is None else jnp.maximum(start - before, 0) // size
     return first, num_blocks if after is None else jnp.minimum(-(-(end + after) // size), num_blocks)
 
@@ -110,7 +110,7 @@ class Inputs(NamedTuple):
 
 
 class _Running(NamedTuple):
-    """Maximum of the scores, denominator relative to it, and sum of weighted values, so far."""
+    """Running maximum of the scores, denominator relative to it, and sum of weighted values."""
 
     highest: Array
     total: Array
@@ -262,7 +262,7 @@ def _modified(scores: Array, query: Array, score_mod: ScoreMod, positions: tuple
 
 
 def _is_constant(leaf: Array) -> bool:
-    """Whether an array has no gradient, such as integers."""
+    """Return whether an array has no gradient, such as integers."""
     return not jnp.issubdtype(leaf.dtype, jnp.inexact)
 
 

@@ -47,7 +47,7 @@ class CarryingAttention(ModifiedAttention):
     def step(  # type: ignore[override]
         self, inputs: Carried, cache: LayerCache, mask: StepMask
     ) -> tuple[Carried, LayerCache]:
-        """Attend as ``MultiHeadAttention.step``; the states belong to the new positions."""
+        """Attend as ``MultiHeadAttention.step``. The states belong to the new positions."""
         attended, cache = super().step(inputs, cache, mask)  # type: ignore[arg-type]
         return inputs._replace(hidden=attended, states=self.carried_memory(inputs, mask.query_positions)[2]), cache
 

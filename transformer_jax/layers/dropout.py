@@ -67,7 +67,7 @@ def dropout_keys(key: Array, count: int) -> Array:
 
 @partial(jax.custom_vjp, nondiff_argnums=(0,))
 def _dropped(whole: tuple[int, ...], inputs: Array, rate: PyTree, seeds: PyTree, start: tuple) -> Array:
-    """Drop entries, and compute the same bits again in the gradient, so that no mask is stored."""
+    """Drop entries. The gradient computes the same bits again, so that no mask is stored."""
     # At most the largest float32 below 2^32: a larger threshold does not fit 32 bits.
     threshold = jnp.minimum(rate * 2.0**32, 2.0**32 - 2.0**8).astype(jnp.uint32)
     kept = hashed_bits(seeds, inputs.shape, start, whole) >= threshold

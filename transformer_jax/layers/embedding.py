@@ -39,7 +39,7 @@ class LogitFactors(NamedTuple):
 
 
 class OutputLayer(Layer):
-    """Computes logits from hidden states; subclasses have ``precision`` or override ``logits``."""
+    """A layer from hidden states to logits. Subclasses have a precision or override ``logits``."""
 
     def factors(self, hidden: Hidden) -> LogitFactors:
         """Return the factors of the logits; the loss multiplies them for some tokens at a time."""
@@ -111,10 +111,10 @@ class BiasedProjection(OutputLayer):
 
 
 class Projection(OutputLayer):
-    """An output layer around ``embedding``, the product that ``model.tying`` chooses.
+    """An output layer around ``embedding``, which ``model.tying`` selects. Override ``factors``.
 
-    Override ``factors``. ``keeps_hidden``: whether they have the hidden states unchanged, as heads
-    of ``multi_token`` need.
+    ``keeps_hidden``: whether ``factors`` leaves the hidden states unchanged, as the heads of
+    ``multi_token`` need.
     """
 
     keeps_hidden: ClassVar[bool] = False

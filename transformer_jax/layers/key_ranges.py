@@ -45,7 +45,7 @@ def attend_to_ranges(
     first_BQ: Int[Array, "B Q"],
     end_BQ: Int[Array, "B Q"],
 ) -> Float[Array, "B Q H K"]:
-    """Return equation 1 for keys from ``first`` to ``end``, on one GPU from Hopper on."""
+    """Attend (equation 1) to the keys from ``first`` to ``end``, on one GPU from Hopper on."""
     operands = query_BQHK, key_BMGK, value_BMGK
     kernel = cudnn_attention()._dot_product_attention_fwd_p
     return _bind(kernel, visible_scores, 1, operands, first_BQ, end_BQ, is_training=False)[0]

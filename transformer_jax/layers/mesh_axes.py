@@ -17,13 +17,13 @@ MIN_POSITIONS = 8
 
 
 def splits(length: int, mesh: Mesh, axes: Sequence[str] = ("context",)) -> bool:
-    """Whether ``length`` positions are split over the devices along ``axes``."""
+    """Return whether ``length`` positions are split over the devices along ``axes``."""
     parts = prod(mesh.shape[axis] for axis in axes)
     return parts > 1 and length % parts == 0 and length >= MIN_POSITIONS * parts
 
 
 def is_one_device(mesh: Mesh) -> bool:
-    """Whether arrays are local: one device, or inside a ``shard_map`` over all axes."""
+    """Return whether arrays are local: one device, or inside a ``shard_map`` over all axes."""
     return mesh.size == 1 or set(mesh.axis_names) <= set(jax.sharding.get_abstract_mesh().manual_axes)
 
 

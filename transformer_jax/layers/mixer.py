@@ -81,7 +81,7 @@ def linear_recurrence(
 ) -> Float[Array, "B L ..."]:
     """Return h_t = decay_t h_{t-1} + update_t over axis 1, in parallel.
 
-    ``decay`` broadcasts to ``update``.
+    ``h`` is 0 before a sentence and on padding. ``decay`` broadcasts to ``update``.
     """
 
     def of_rank(rows: Array, rank: int) -> Array:

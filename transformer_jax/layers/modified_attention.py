@@ -109,7 +109,7 @@ class AttentionChange(nn.Module):
         return None
 
     def heads(self, heads_BHQU: Float[Array, "B H Q X"], inputs: Float[Array, "B Q D"]) -> Float[Array, "B H Q U"]:
-        """Change the heads before W^O; queries are projected from ``inputs``.
+        """Change the heads before W^O. Queries are projected from ``inputs``.
 
         A part that changes values comes first.
         """
@@ -206,7 +206,7 @@ class ModifiedAttention(MultiHeadAttention):
         return self.output_of(heads, queries)
 
     def empty_cache(self, rows: int, num_slots: int, beams: int) -> LayerCache:
-        """Return a cache of G heads of zeros, with a ring of cache slots if a window ends there."""
+        """Return a cache of zeros for G heads. A short window needs only a ring of cache slots."""
         heads, slots = self.num_key_value_heads, self.num_kept_slots(num_slots, beams)
         cache = empty_kv(rows, heads, slots, self.key_size, self.value_size, self.precision)
         values = self._in_turn("values", cache.values, np.zeros((rows, slots), np.int32))
@@ -226,7 +226,7 @@ class ModifiedAttention(MultiHeadAttention):
     def step(
         self, inputs: Float[Array, "B W D"], cache: LayerCache, mask: StepMask
     ) -> tuple[Float[Array, "B W D"], LayerCache]:
-        """Attend as ``MultiHeadAttention.step``; slot s is in slot s mod N of a ring of N."""
+        """Attend as ``MultiHeadAttention.step``. In a ring of N slots, slot s is at s mod N."""
         ring, num_slots, beams = cache.kv_cache.keys.shape[3], mask.visible.shape[2], mask.query_positions.shape[1]
         if ring == num_slots:
             return super().step(inputs, cache, mask)
@@ -260,7 +260,7 @@ class ModifiedAttention(MultiHeadAttention):
         return self._in_turn("keys", keys, positions, "B, G, M, K"), self._in_turn("values", values, positions)
 
     def output_of(self, heads: Float[Array, "B H Q X"], inputs: Float[Array, "B Q D"]) -> Float[Array, "B Q D"]:
-        """Change the heads and multiply them by W^O; queries were projected from ``inputs``."""
+        """Change the heads and multiply them by W^O. Queries were projected from ``inputs``."""
         changes = [change for change in self.changes.values() if type(change).heads is not AttentionChange.heads]
         for change in sorted(changes, key=lambda change: type(change).values is AttentionChange.values):
             changed, shape = change.heads(heads, inputs), (*heads.shape[:3], self.value_size)
@@ -268,7 +268,7 @@ class ModifiedAttention(MultiHeadAttention):
         return self.project_output(heads)
 
     def _in_turn(self, method: str, array: Array, positions: Int[AnyArray, "B L"], axes: str = "") -> Array:
-        """Call ``method`` of every change in turn; with ``axes``, the shape must stay."""
+        """Call ``method`` of every change in turn. With ``axes`` it must not change the shape."""
         for change in self.changes.values():
             changed = getattr(change, method)(array, positions)
             array = require_shape(changed, array.shape, axes, getattr(type(change), method)) if axes else changed
@@ -354,7 +354,7 @@ def log_dense_attention() -> None:
 
 
 def _written(cache: KVCache, new: KVCache, write_index: Int[Array, ""] | int) -> KVCache:
-    """Write ``new`` from ``write_index`` on, around the ring; if it is longer, its end."""
+    """Write ``new`` into the ring from ``write_index`` on, or only its end if it is longer."""
     ring, count = cache.keys.shape[3], new.keys.shape[3]
     kept = min(ring, count)
     index = (write_index + count - kept + jnp.arange(kept)) % ring

@@ -10,11 +10,11 @@ from flax.typing import Initializer
 
 
 class Layer(nn.Module):
-    """A module that compares its parameters with a shape, without a trace of their initializers."""
+    """A module that checks the shapes of its parameters without tracing their initializers."""
 
     @nn.nowrap
     def param(self, name: str, init_fn: Any, *init_args: Any, **options: Any) -> Any:
-        """Return the parameter if it has the shape of the initializer; else trace that, as Flax."""
+        """Return the parameter if it has the expected shape, else let Flax check or create it."""
         parameter: Any = self.get_variable("params", name)
         if parameter is not None and init_args[:1] == (jnp.shape(parameter),):
             return parameter
@@ -36,5 +36,8 @@ def xavier_uniform(
 
 
 def embedding_normal(d_model: int) -> Initializer:
-    """Return a normal initializer with standard deviation d_model^-1/2."""
+    """Return a normal initializer with standard deviation d_model^-1/2.
+
+    Embeddings times sqrt(d_model), and tied logits, start at unit variance.
+    """
     return initializers.normal(d_model**-0.5)

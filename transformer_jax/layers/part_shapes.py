@@ -22,7 +22,7 @@ PATH_OF_POSITIONS = r"(\w+_)?positions"
 def require_shape(returned: Any, shape: PyTree, axes: str, function: Any) -> Any:
     """Return ``returned`` if it has ``shape``, a tree of shapes for a tree of arrays.
 
-    Raises ConfigError, with file and line of ``function``, otherwise.
+    Otherwise raises ConfigError with file and line of ``function``.
     """
     shapes = jax.tree.map(lambda leaf: getattr(leaf, "shape", type(leaf).__name__), returned)
     if shapes == shape:

@@ -80,12 +80,12 @@ class LearnedPositions(nn.Module):
 
 
 def change_scores(positions: nn.Module | None) -> bool:
-    """Whether positions change the scores of all layers of their stack."""
+    """Return whether positions change the scores of all layers of their stack."""
     return hasattr(type(positions), "score_mod")
 
 
 def score_mod_of(positions: nn.Module) -> Partial | None:
-    """Return the change of scores that all layers of a stack share, if its positions have one."""
+    """Return the change of scores that all layers of a stack share, or None."""
     return positions.score_mod() if change_scores(positions) else None
 
 

@@ -16,7 +16,10 @@ from transformer_jax.precision import FLOAT32, Precision, einsum
 
 @dataclass(frozen=True)
 class Cell:
-    """A kind of recurrence: functions of the contributions of input and state to the gates."""
+    """A recurrent cell.
+
+    ``step`` takes the contributions of the input and of the state to the gates.
+    """
 
     num_gates: ClassVar[int]
 
@@ -130,7 +133,7 @@ class RecurrentLayer(nn.Module):
         return jnp.moveaxis(hidden_LBN, 0, 1), state
 
     def project(self, inputs: Float[Array, "*B D"]) -> Float[Array, "*B G N"]:
-        """Return the contribution of inputs, or their first columns, to the gates, with bias."""
+        """Return the contribution of inputs or their first columns to the gates, with bias."""
         return gates_from(inputs, self.input_kernel[: inputs.shape[-1]], self.input_bias, self.precision)
 
     def project_rest(self, inputs: Float[Array, "*B D"]) -> Float[Array, "*B G N"]:

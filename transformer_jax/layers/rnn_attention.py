@@ -57,7 +57,7 @@ class Score(nn.Module):
     """A content-based score of queries [B, Q, D] and ``keys``: [B, Q, M]."""
 
     def keys(self, memory: Float[Array, "B M E"]) -> Array:
-        """Return the part that depends on the memory alone."""
+        """Return the part of the score that depends on the memory alone."""
         return memory
 
 

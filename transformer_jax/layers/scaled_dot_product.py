@@ -151,7 +151,10 @@ def numerators_and_terms(
     shift: Float[Array, "B H Q 1"],
     visible: Bool[Array, "B H Q M"],
 ) -> tuple[Float[Array, "B H Q M"], Float[Array, "B H Q M"]]:
-    """Return numerators of the weights and terms of their denominator, times exp(-shift)."""
+    """Return numerators of the weights and terms of their denominator, times exp(-shift).
+
+    Both are 0 for hidden keys.
+    """
     if denominator is None or denominator.terms is None:
         exponentials = jnp.where(visible, jnp.exp(scores - shift), 0.0)
         return exponentials, exponentials

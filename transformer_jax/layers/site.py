@@ -10,11 +10,11 @@ SiteKind = Literal["self", "cross", "feed_forward", "embedding", "projection"]
 
 @dataclass(frozen=True)
 class Site:
-    """The stack of a part, its kind of sublayer, and whether it sees earlier positions only.
+    """The stack of a part, its kind of sublayer, and whether it sees only earlier positions.
 
-    ``index`` is the number of the layer, None if the part belongs to no layer. Scanned layers
-    compute as the first, so only initial values may depend on it; other code reads ``layer``.
-    ``part`` is the name of the part in messages.
+    ``index`` is the number of the layer, None if the part belongs to no layer. All scanned layers
+    compute as the first one, so only initial values may depend on ``index``. Other code reads
+    ``layer``. ``part`` is the name of the part in messages.
     """
 
     stack: Literal["encoder", "decoder"]
@@ -27,7 +27,10 @@ class Site:
 
     @property
     def layer(self) -> int:
-        """The number of the layer, or a ConfigError if one compiled layer stands for all."""
+        """The number of the layer, from 0.
+
+        Raises ConfigError if one compiled layer stands for all, or the part has no layer.
+        """
         if self.index is None or self.is_scanned:
             remedy = "use scan_layers=False (final norms and embeddings have no layer: there site.index is None)"
             raise ConfigError("model.scan_layers", f"{self.part} depends on its layer", remedy)

@@ -118,7 +118,7 @@ def init_decoder_only(model: "DecoderOnly", key: Array) -> PyTree:
 
 
 class PartMaker(NamedTuple):
-    """Makes the parts of a Transformer at their sites from settings, devices and rates."""
+    """A maker of the parts of a Transformer at their sites, from settings, devices and rates."""
 
     config: TransformerLayersConfig
     on: Devices
@@ -134,7 +134,10 @@ class PartMaker(NamedTuple):
         return self.on.policies[self.config.compute_dtype]
 
     def layer_parts(self, **positions: nn.Module) -> LayerParts:
-        """Return the makers of the parts of a layer; ``positions`` may change a stack's scores."""
+        """Return the makers of the parts of a layer.
+
+        ``positions`` may change the scores of its stack.
+        """
         changed = frozenset(stack for stack, module in positions.items() if change_scores(module))
         residual = registered("residual")[self.config.normalization]
         constrain: Callable[[Any], Any] = partial(jax.tree.map, self.on.constrain)
@@ -151,7 +154,7 @@ class PartMaker(NamedTuple):
         )
 
     def part(self, kind: str, name: str, site: Site, **options: Any) -> Any:
-        """Make a part at a site, by the registered function or method ``of`` of the class."""
+        """Make a part at a site by its function, or by the method ``of`` of its class."""
         registration: Any = registered(kind)[name]
         make = registration.of if hasattr(registration, "of") else registration
         return make(self.settings.get(name), self.config, site.named(name), **options)
@@ -171,7 +174,10 @@ class PartMaker(NamedTuple):
         return NoPositions(self.config.d_model) if module is None else module
 
     def positions_change(self, site: Site) -> bool:
-        """Whether the positions change the attention of this layer; only functions are called."""
+        """Return whether the positions change the attention of this layer.
+
+        Only functions are called.
+        """
         registration: Any = registered("positions")[self.config.positions]
         if hasattr(registration, "is_at"):
             return bool(registration.is_at(site))
@@ -220,7 +226,7 @@ class PartMaker(NamedTuple):
         """Make the attention of ``model.attention``, with its changes and then those of positions.
 
         ``changed``: stacks whose positions change the scores of all layers. Raises ConfigError if
-        changes are asked of another class than the paper's.
+        an attention other than the paper's would have to be changed.
         """
         config, registrations = self.config, registered("attention")
         options: dict[str, Any] = {
@@ -249,7 +255,7 @@ class PartMaker(NamedTuple):
 
 
 def is_attention(registration: Any) -> bool:
-    """Whether a part of kind ``attention`` is an attention, not a change of one."""
+    """Return whether a part of kind ``attention`` is an attention, not a change of one."""
     return isinstance(registration, type) and issubclass(registration, MultiHeadAttention)
 
 

@@ -13,7 +13,7 @@ from transformer_jax.sequence_types import DecodeCache, Tokens
 
 
 def mean_log_probs(logits: Sequence[Float[Array, "*N V"]]) -> Float[Array, "*N V"]:
-    """Return the log of the mean of the members' softmax probabilities: logsumexp - log N, float32.
+    """Return the logarithm of the mean softmax probabilities of the members, in float32.
 
     As in the ensembles of Sutskever et al. 2014 (section 3.6) and of fairseq. With the mean of
     logarithms one member could veto the others. The result is normalized: its softmax is the mean.

@@ -13,7 +13,7 @@ from transformer_jax.registry.plugins import register, registered
 
 
 def initialized(init: Callable[[Array], PyTree], config: Any, parts: Mapping[str, Any], key: Array) -> PyTree:
-    """Return the parameters that ``model.initialization`` makes of the layers', ``init(key)``.
+    """Return the parameters ``init(key)`` of the layers, changed by ``model.initialization``.
 
     A part takes its settings, the settings of the model, the site and the path of a parameter. It
     returns a factor on the initial value, or an initializer (key, shape, type) that replaces it.

@@ -24,7 +24,7 @@ Value = TypeVar("Value")
 
 
 class AttentionKind(NamedTuple):
-    """Beginning and end of the paths of its modules; ``rows`` and ``columns`` are token axes.
+    """A kind of attention: beginning and end of the paths of its modules, and its two token axes.
 
     The axis ``input`` is ``target`` shifted right: the decoder's input.
     """
@@ -58,7 +58,7 @@ def layers_by_kind(values: Mapping[str, Value]) -> dict[str, dict[str, Value]]:
 
 
 def layer_number(path: str) -> int:
-    """Return the number of a module's layer, from 1; 1 for what all layers share, as in an RNN."""
+    """Return the number of a module's layer, from 1. A module that all layers share has 1."""
     match = re.search(r"layers_(\d+)", path)
     return int(match[1]) + 1 if match else 1
 
@@ -86,7 +86,7 @@ class CapturedCall(NamedTuple):
 
 @contextmanager
 def captured_calls(*methods: str) -> Iterator[list[CapturedCall]]:
-    """Record the calls of these methods in the pass inside, in the order in which they end."""
+    """Record calls of these methods inside the block, in the order in which they end."""
     calls: list[CapturedCall] = []
 
     def keep(method: Callable, arguments: tuple, options: dict, context: Any) -> Any:
@@ -160,7 +160,7 @@ class Activations(NamedTuple):
 
 @contextmanager
 def recorded(is_on: bool = True) -> Iterator[Activations]:
-    """Record the activations of the pass inside, with mutable ``intermediates``, if ``is_on``."""
+    """Record activations in the block, with mutable ``intermediates``, if ``is_on``."""
     activations = Activations({}, {})
 
     def keep(method: Callable, arguments: tuple, options: dict, context: Any) -> Any:
@@ -185,7 +185,7 @@ def recorded(is_on: bool = True) -> Iterator[Activations]:
 
 
 def head_counts(params: PyTree) -> dict[str, int]:
-    """Return the number of heads of every attention or mixer, by module path, 10 after 9."""
+    """Return the number of heads of every attention or mixer, by module path in natural order."""
     outputs = flatten_dict(params, sep="/").items()
     return in_natural_order(
         {path.removesuffix("/output"): len(leaf) for path, leaf in outputs if path.endswith("attention/output")}
@@ -200,7 +200,7 @@ def without_head(params: PyTree, attention: str, head: int) -> PyTree:
 
 
 def target_log_probs(model: Module, params: PyTree, *inputs: Tokens) -> Float[Array, " T"]:
-    """Return the log-probability of every token of the last of ``inputs``, which have one row."""
+    """Return the log-probability of every token of the last input. ``inputs`` have one row."""
     logits = model.apply({"params": params}, *inputs, train=False)
     log_probs = jax.nn.log_softmax(logits[0].astype(jnp.float32))
     return jnp.take_along_axis(log_probs, jnp.asarray(inputs[-1].ids)[0][:, None], axis=1)[:, 0]

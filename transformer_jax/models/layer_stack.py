@@ -34,7 +34,7 @@ class Unrolled:
     """Whether one compiled layer stands for all."""
 
     def __call__(self, layers: Sequence[nn.Module], hidden: Hidden, *context: Any, train: bool) -> Hidden:
-        """Call all with ``layer(hidden, *context, train=train)``, and return the last output."""
+        """Call ``layer(hidden, *context, train=train)`` in turn, and return the last output."""
         for layer in layers:
             hidden = layer(hidden, *context, train=train)
         return hidden
@@ -101,7 +101,7 @@ def layer_sites(stack: Unrolled, site: Site) -> list[Site]:
 
 
 def _must_be_bound(layers: Sequence[nn.Module]) -> bool:
-    """Whether bound modules have to run: they create parameters, or a collection is sown into."""
+    """Return whether bound modules must run, to create parameters or to sow into a collection."""
     return (
         not layers
         or layers[0].is_initializing()

@@ -198,9 +198,10 @@ class RnnSeq2Seq(EncoderDecoder):
 
 
 def mirrored(array: Array, source: Tokens) -> Array:
-    """Reverse every sentence [B, S, ...] except for its EOS and padding, which is its own inverse.
+    """Reverse every sentence [B, S, ...] except for its EOS and padding.
 
-    ``[[5, 6, 7, 2, 0]]`` becomes ``[[7, 6, 5, 2, 0]]``. One sentence a row.
+    ``[[5, 6, 7, 2, 0]]`` becomes ``[[7, 6, 5, 2, 0]]``. The function is its own inverse. One
+    sentence a row.
     """
     position = jnp.arange(array.shape[1])[None, :]
     opposite = jnp.sum(jnp.asarray(source.segments) != 0, axis=1)[:, None] - 2 - position

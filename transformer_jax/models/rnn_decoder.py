@@ -43,7 +43,7 @@ class Stack(nn.Module):
         return self.layers[0].project(embedded)
 
     def read_rest(self, others: Float[Array, "B Q E"]) -> Float[Array, "B Q G N"]:
-        """Return the contribution of the other inputs of that layer to its gates."""
+        """Return the contribution of the other inputs of the lowest layer to its gates."""
         return self.layers[0].project_rest(others)
 
     def __call__(
@@ -76,7 +76,7 @@ class Stack(nn.Module):
 
 
 class DecoderState(NamedTuple):
-    """State from token to token, leaves [B, Q, ...]: of layers, of the attention, and fed input."""
+    """State between tokens [B, Q, ...]: of the layers, of the attention, and the fed input."""
 
     layers: tuple[PyTree, ...]
     feed: PyTree = ()
@@ -168,7 +168,7 @@ class LuongDecoder(PlainDecoder):
 def _token_by_token(
     decoder: PlainDecoder, read: Array, positions: Array, state: DecoderState, prepared: PyTree, *, train: bool
 ) -> PyTree:
-    """Scan ``advance``, as ``advance_all`` of attention that depends on the previous token."""
+    """Implement ``advance_all`` by a scan, for attention that depends on the previous token."""
 
     def advance(decoder: PlainDecoder, state: DecoderState, at: PyTree) -> tuple[DecoderState, PyTree]:
         read, positions = at

@@ -112,7 +112,7 @@ class DecoderLayer(EncoderLayer):
 
 
 def enter(layers: Sequence[EncoderLayer], hidden: Hidden, token_ids: TokenIds) -> PyTree:
-    """Return the residual stream that the first layer reads, by default the hidden states."""
+    """Return the residual stream that the first layer reads: by default the hidden states."""
     return layers[0].self_attention_residual.enter(hidden, token_ids) if layers else hidden
 
 

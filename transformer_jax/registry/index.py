@@ -150,7 +150,7 @@ def _read(file: Path, package: str, tool: str = "") -> Index:
 
 @cache
 def own_indexes() -> tuple[Index, ...]:
-    """Return the indexes of the package: its folders, then the kit, then its tools, by name."""
+    """Return the indexes of the package by name: its folders, then the kit, then its tools."""
     root = Path(__file__).parents[1]
     folders = sorted(
         (file.parent for file in root.glob("*/index.toml")), key=lambda path: (path.name == "kit", path.name)

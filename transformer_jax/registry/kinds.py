@@ -10,7 +10,7 @@ from typing import Any, NamedTuple, Protocol
 
 
 class MakesAtSite(Protocol):
-    """Makes a module for one site of the model; None stands for no module."""
+    """Makes a module for one site of the model, or returns None for no module."""
 
     def __call__(self, settings: Any, model: Any, site: Any) -> Any: ...
 

@@ -114,7 +114,7 @@ def setting_of(kind: str) -> str:
 
 
 def registered(kind: str, convert: Callable[[Any], Any] = lambda part: part) -> Mapping[str, Any]:
-    """Return the parts of a kind by name, converted by ``convert``, imported on first use."""
+    """Return the parts of a kind by name. A part is imported, and converted, on first use."""
     return _PartsOfKind(kind, convert)
 
 
@@ -146,7 +146,7 @@ def reference_of(kind: str, name: str) -> Callable[..., Any] | None:
 
 
 def with_settings(kind: str, name: str, parts: Mapping[str, Any]) -> Callable[..., Any]:
-    """Return a part, with its settings in ``parts`` or their defaults as first argument, if any."""
+    """Return a part. Settings, from ``parts`` or the defaults, are bound to its first argument."""
     part, settings = registered(kind)[name], settings_class(kind, name)
     return partial(part, parts[name] if name in parts else settings()) if settings else part
 
@@ -179,7 +179,7 @@ def _import_part(kind: str, name: str) -> None:
 
 
 def may_add_parameters() -> bool:
-    """Return whether a plugin registered a part or task whose parameters are unknown."""
+    """Return whether a plugin registered a part or task that may add parameters."""
     return _has_other_parts([kind for kind, row in KINDS.items() if row.has_parameters])
 
 

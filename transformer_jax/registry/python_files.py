@@ -34,7 +34,7 @@ def load_plugin(file: str) -> None:
 
 
 def module_of_file(file: str | Path) -> str:
-    """Return the name of the module of an executed file, unlike any of the standard library."""
+    """Return the module name of an executed file, which no standard module has."""
     return f"file_{Path(file).stem}"
 
 
@@ -67,7 +67,7 @@ def is_loaded(file: str) -> bool:
 
 
 def plugin_flags() -> str:
-    """Return the ``--plugin`` flags of this command for a printed one, after spaces."""
+    """Return the ``--plugin`` flags of this command, each after a space, for a printed command."""
     return "".join(f" --plugin={shlex.quote(file)}" for file, _ in _LOADED.values())
 
 
@@ -102,7 +102,11 @@ def names_in_file(path: Path) -> dict[str, Any]:
 
 @contextmanager
 def _running(path: Path, spec: str) -> Iterator[None]:
-    """Let a file import its siblings. Raises ConfigError, with the line, when it fails."""
+    """Let a file import its siblings inside the block.
+
+    They leave ``sys.modules`` afterwards, since other folders may have the same names. Raises
+    ConfigError, with file and line, for every exception of the file.
+    """
     folder, before = path.resolve().parent, set(sys.modules)
     # At the end: a recipe called copy.py must not hide the module of the standard library.
     sys.path.append(str(folder))

@@ -121,7 +121,7 @@ class RunDirectory:
                     self._published[file] = version
 
     def require_lock(self) -> None:
-        """Raise LockLost when another process took the lock of the run over."""
+        """Raise LockLost if another process took over the lock of the run."""
         if self.lock:
             self.lock.require_held()
 
@@ -167,7 +167,7 @@ class RunDirectory:
                 _remove_unused(created, self.path)
 
     def require_run(self, flag: str = "--workdir") -> None:
-        """Raise ConfigError, which names ``flag``, unless this is the folder of a run."""
+        """Raise ConfigError with the key ``flag`` unless this is the folder of a run."""
         if not self.config.is_file():
             if not self.path.is_dir():
                 problem = "is a file" if self.path.exists() else "does not exist"
@@ -182,7 +182,10 @@ class RunDirectory:
             write_json(self.outcome, with_crc(content))
 
     def write_run(self, devices: list[str], seed: int, parameters: int, **origin: Any) -> None:
-        """Append an entry for this start to ``run.json``, and keep the text of plugins."""
+        """Append an entry for this start to ``run.json``, and keep the text of plugins.
+
+        The text is for readers: no command runs it. ``origin``: further values of the entry.
+        """
         for file in loaded_plugins():
             keep_text(self.plugins, Path(file).name, text_of_plugin(file))
         starts = read_starts(self.run_record)
@@ -214,7 +217,7 @@ class ChosenRun(NamedTuple):
 
 
 def require_own(folder: Path) -> None:
-    """Raise ConfigError when the folder has files, except hidden ones, but no run."""
+    """Raise ConfigError if the folder has files but no run. Hidden files do not count."""
     entries = sorted(entry.name for entry in folder.glob("[!.]*"))
     foreign = [name for name in entries if name not in BEFORE_SETTINGS and not name.endswith(NO_RUN)]
     if foreign and CONFIG_FILE not in entries and not _has_begun(folder):

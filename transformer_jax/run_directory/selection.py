@@ -54,7 +54,10 @@ def chosen_step(run: RunDirectory, which: str, *, tells: bool = True) -> int:
 
 
 def steps_to_average(run: RunDirectory, which: str, count: int) -> list[int]:
-    """Return the ``count`` newest trained steps up to ``which``. Raises CheckpointError."""
+    """Return the ``count`` newest steps up to ``which``, oldest first.
+
+    Of several none is the untrained step 0. Raises CheckpointError if there are fewer.
+    """
     newest = chosen_step(run, which)
     if count == 1:
         return [newest]

@@ -27,11 +27,14 @@ class CheckpointError(DataError):
 
 
 class CheckpointMismatch(CheckpointError):
-    """A checkpoint of a model with other arrays."""
+    """The checkpoint belongs to a model with other arrays."""
 
 
 class CheckpointUnread(CheckpointError):
-    """A checkpoint that cannot be read although its files are as written."""
+    """A checkpoint cannot be read although its files are unchanged.
+
+    A disk, a store or memory failed.
+    """
 
 
 class StoredCheckpoint(NamedTuple):
@@ -49,7 +52,7 @@ class StoredCheckpoint(NamedTuple):
 
     @property
     def written(self) -> float:
-        """Time of completion, in seconds since 1970: of Orbax, ``COMMIT``, or the folder."""
+        """Time of completion in seconds since 1970, from Orbax, ``COMMIT`` or the folder."""
         with suppress(OSError, ValueError, KeyError, TypeError):
             return parse_json((self.folder / MARKER).read_text(encoding="utf-8"))["commit_timestamp_nsecs"] / 1e9
         with suppress(OSError, ValueError):

@@ -45,7 +45,10 @@ SECONDS_TO_WRITE_STACKS = 10.0
 
 
 class Hooks:
-    """The hooks of a run in order. Some have a condition and need the state."""
+    """The hooks of a run in order. Some have a condition and need the state.
+
+    Callbacks come last, but those with ``needs_state`` before the checkpoint.
+    """
 
     def __init__(self, run: RunParts, position: Position, callbacks: Sequence[Hook]) -> None:
         self._run, self._position, self._callbacks = run, position, callbacks
@@ -66,7 +69,7 @@ class Hooks:
             self._call(callback)
 
     def need_state(self, number: int) -> bool:
-        """Whether a hook needs the state after update ``number``."""
+        """Return whether a hook needs the state after update ``number``."""
         return any(is_due(self._run, self._position, number) for is_due, _ in self._hooks if is_due)
 
     def call(self, number: int, metrics: StepMetrics, *, has_state: bool = False) -> None:
@@ -90,7 +93,11 @@ class Hooks:
 
 
 def is_validation_due(run: RunParts, position: Position, number: int) -> bool:
-    """Return whether a validation follows update ``number``. One follows the last update."""
+    """Return whether a validation follows update ``number``.
+
+    One follows the last update, unless the run never validates. A run whose length may change skips
+    one shortly before its end.
+    """
     every, last = validation_interval(run.config, position.num_updates), position.counters.validated_at
     if number == position.num_updates or not every:
         return every > 0 and number > last
@@ -101,14 +108,20 @@ def is_validation_due(run: RunParts, position: Position, number: int) -> bool:
 
 
 def is_save_due(run: RunParts, position: Position, number: int) -> bool:
-    """Return whether a checkpoint follows update ``number``."""
+    """Return whether a checkpoint follows update ``number``.
+
+    At intervals, after a validation, for a new length, and at the end.
+    """
     is_due = number % run.config.training.checkpoint_every == 0 or number == position.num_updates
     is_validated = number == position.counters.validated_at or is_validation_due(run, position, number)
     return is_due or position.has_new_length or bool(position.ends) or is_validated
 
 
 class Callback:
-    """A hook with a method for each event. Metrics have their names in the log: ``train/loss``."""
+    """A hook with a method for each event.
+
+    ``step`` is the number of updates so far. Metrics have their names in the log: ``train/loss``.
+    """
 
     def __call__(self, run: RunParts, position: Position) -> None:
         step, results = position.number, position.results
@@ -252,7 +265,12 @@ def write_checkpoint(run: RunParts, position: Position) -> None:
 
 
 def dry_run(run: RunParts, position: Position, parameters: str) -> None:
-    """Evaluate, decode and save the first state, so that none of these fails first after hours."""
+    """Evaluate, decode and save the first state, so that a failure shows at once.
+
+    ``parameters``: a word on their origin, for the log. The evaluation counts as start-up. Raises
+    ConfigError if the evaluation lacks the selection metric, and KeyboardInterrupt at a signal:
+    there is nothing to save.
+    """
     done = "saving done"
     if run.config.training.evaluate_every:
         examples = min(DRY_RUN_EXAMPLES, run.config.training.validation_sentences or DRY_RUN_EXAMPLES)

@@ -88,7 +88,7 @@ class ParametersFromElsewhere(Protocol):
     """Parameters that a new run takes from another run, or embeddings that it takes from a file."""
 
     def put_into(self, params: PyTree) -> PyTree:
-        """Return ``params`` with these in place of its own, with the same shardings."""
+        """Return ``params`` with these parameters in place of the same ones, in their shardings."""
 
     def report(self) -> str:
         """Return a note for the log."""

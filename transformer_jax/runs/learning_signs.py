@@ -36,7 +36,10 @@ NUM_NORMS = 10
 
 
 class LearningSigns:
-    """Signs in the records of ``metrics.jsonl``; ``report``: the content of ``data.json``."""
+    """Signs, in the records of ``metrics.jsonl``, that a model does not learn.
+
+    ``report``: the content of ``data.json``.
+    """
 
     def __init__(
         self, config: ExperimentConfig, report: Mapping[str, Any], records: Iterable[Mapping[str, Any]] = ()

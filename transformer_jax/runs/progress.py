@@ -77,7 +77,7 @@ class ProgressBar:
             self._bar.stop()
 
     def __call__(self, run: RunParts, position: Position) -> None:
-        """Move the bar, or write a line every 15 seconds."""
+        """Move the bar, or write a line every 15 seconds. The time left excludes compilation."""
         number, total, logged = position.number, position.num_updates, position.results.logged
         self._bar.update(self._task, completed=number, total=total)
         if "train/loss" not in logged:

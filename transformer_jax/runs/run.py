@@ -110,7 +110,10 @@ class Counters:
         return means
 
     def add_validation(self, value: float, selection: Metric) -> bool:
-        """Count a validation and return whether it reaches the best so far."""
+        """Count a validation and return whether it reaches the best so far.
+
+        Only a gain resets patience.
+        """
         is_gain = not math.isnan(value) and (
             self.best is None or math.isnan(self.best) or selection.is_better(value, self.best)
         )
@@ -249,7 +252,10 @@ class RunParts:
         return ", ".join([first.score(first.value_in(values), evaluation.basis), *parts])
 
     def progress(self, position: Position) -> Progress:
-        """Return the metadata of a checkpoint."""
+        """Return the metadata of a checkpoint.
+
+        Settings, digests of the data, tokenizers, counters, and contents of the log.
+        """
         logged = self.log.contents
         return {
             "config": to_json(self.config),

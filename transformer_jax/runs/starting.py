@@ -116,7 +116,7 @@ def resolved_config(
 
 
 def _device_settings(directory: RunDirectory, mesh: Mesh) -> DeviceSettings:
-    """Return the saved settings of a run, or of a new run those for the device of process 0."""
+    """Return the saved settings, or for a new run the settings for the device of process 0."""
 
     def find() -> DeviceSettings:
         if not directory.has_checkpoints():

@@ -106,7 +106,7 @@ def from_first(make: Callable[[], Json], name: str) -> Json:
 
 
 def from_all(name: str, here: Json) -> list[Json]:
-    """Return ``here``, which must be JSON, of all processes in their order; a name serves once."""
+    """Return the values ``here``, JSON, of all processes, in order. A name can be used once."""
     if jax.process_count() == 1:
         return [here]
     _set(f"{name}/{jax.process_index()}", here)
@@ -114,7 +114,7 @@ def from_all(name: str, here: Json) -> list[Json]:
 
 
 def all_agree(here: bool, name: str) -> bool:
-    """Return whether ``here`` is true on every process; all call it, in the same order."""
+    """Return whether ``here`` is true on every process. All call it, in the same order."""
     return all(from_all(f"{name} {next(_EXCHANGES)}", here))
 
 

@@ -77,7 +77,7 @@ def device_of(mesh: Any) -> Any:
 
 
 def batch_tokens_on(mesh: Any, setting: int) -> int:
-    """Return the input positions that a device decodes at once; 0 stands for a default."""
+    """Return the input positions that a device decodes at once. ``setting`` 0: a default."""
     # A decoding step reads all parameters, so large batches pay until arithmetic limits it.
     return setting or (4096 if device_of(mesh).platform == "cpu" else 16_384)
 

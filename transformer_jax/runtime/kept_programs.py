@@ -53,13 +53,16 @@ Run = Callable[[Sequence[Array]], list[Array]]
 
 
 class ProgramStore:
-    """The kept programs of one model on one CPU, which follow from ``settings``, JSON."""
+    """The kept programs of one model on one CPU.
+
+    ``settings``, which JSON can write, determine the programs.
+    """
 
     def __init__(self, settings: Any, device: Any) -> None:
         self.device, self._settings = device, settings
 
     def with_settings(self, more: Any) -> "ProgramStore":
-        """Return a store of programs that also follow from ``more``, JSON."""
+        """Return a store of programs that ``more``, which JSON can write, determines too."""
         return ProgramStore([self._settings, more], self.device)
 
     @property
@@ -97,7 +100,10 @@ class ProgramStore:
             write_whole(folder / name, line + hashlib.sha256(body).digest() + body)
 
     def _named(self, key: Sequence[Any], is_text: bool) -> tuple[str, bytes]:
-        """Return name and first line of the file of ``key``, which may have the program's text."""
+        """Return name and first line of the file of ``key``.
+
+        ``is_text``: ``key`` has the program's text.
+        """
         follows_from = [] if is_text else [self._settings, _package()]
         everything = [*key, follows_from, _environment(), _processor(self.device), _jax_settings()]
         line = json.dumps(everything, default=repr, sort_keys=True).encode() + b"\n"
@@ -118,10 +124,10 @@ class ProgramStore:
 class Program:
     """A compiled function, called as ``program(*arguments, static=..., key=...)``.
 
-    It returns the leaves of its result. ``function(static, *arguments)``: ``static()`` is evaluated
-    only when the function is traced, and ``key``, which it follows from, stands for it in the key
-    of a kept program. With a ``store`` programs are kept there, except those that call back into
-    Python, or have typed keys among their arguments.
+    It returns the leaves of its result. ``function(static, *arguments)`` gets the value of
+    ``static()``. If the program is kept, ``static()`` is not called: the key of a kept program has
+    ``key`` instead, which must determine it. With a ``store`` programs are kept there, except those
+    that call back into Python, or have typed keys among their arguments.
     """
 
     def __init__(

@@ -35,7 +35,10 @@ def keep_freed_memory() -> bool:
 
 
 def skip_missing_accelerators(devices: Path = DEVICES) -> None:
-    """Set ``JAX_PLATFORMS=cpu`` without an accelerator, for which JAX's plugins would search."""
+    """Set ``JAX_PLATFORMS=cpu`` if there is no accelerator, so that JAX does not search for one.
+
+    Does nothing if ``JAX_PLATFORMS`` is set.
+    """
     if (
         "JAX_PLATFORMS" not in os.environ
         and any(find_spec(plugin) for plugin in PLUGINS)

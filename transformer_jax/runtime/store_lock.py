@@ -100,5 +100,5 @@ class StoreLock:
 
 
 def _holder(lock: bytes) -> str:
-    """Return host and process."""
+    """Return host and process of the holder of a lock."""
     return ", ".join(lock.decode().split(", ")[:2])

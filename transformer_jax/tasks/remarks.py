@@ -199,7 +199,7 @@ def remarks_on_output(
 
 
 def repeats(ids: Sequence[int]) -> bool:
-    """Whether up to 8 tokens come three times or more in a row, over 8 tokens or more."""
+    """Return whether 1 to 8 tokens come three times or more in a row, and fill 8 or more."""
     if len(ids) < REPEATED_TOKENS:
         return False
     array = np.asarray(ids)

@@ -127,7 +127,10 @@ def _statistics(vocabulary: int, logits: Array, labels: Array) -> tuple[Array, A
 
 
 def _statistics_in_one_pass(vocabulary: int, logits: Array, labels: Array) -> tuple[Array, Array, Array, Array]:
-    """Return the same from one read (Milakov and Gimelshein 2018, algorithm 3), slow on a CPU."""
+    """Return ``_statistics`` from one read of the logits.
+
+    Milakov and Gimelshein 2018, algorithm 3. Slow on a CPU.
+    """
 
     def joined(left: tuple[Array, ...], right: tuple[Array, ...]) -> tuple[Array, ...]:
         largest = jnp.maximum(left[0], right[0])

@@ -17,9 +17,10 @@ from transformer_jax.training.sharding import path_of
 
 # By the last part of their path, whatever their axes: biases of heads and gates have two.
 VECTORS = r"(bias|scale|gain|vector)$"
-# In attention changes all but kernels: distances and mixtures of heads are no projections.
+# In changes of attention only kernels decay: distances and mixtures of heads are no projections.
 NEVER_DECAYED = rf"{VECTORS}|biases$|(^|/)changes_.*(?<!kernel)$"
-# optax's 128 would not factor kernels of attention [D, H, K], whose second axis is a head of 64.
+# optax's 128 would not factor kernels of attention [D, H, K], whose second largest axis, a head,
+# has 64.
 SMALLEST_FACTORED = 32
 # Their optimizer state has an (empty) entry for weight decay even at 0: saved runs have it.
 ALWAYS_DECAYED = ("adamw", "adafactor")

@@ -268,14 +268,20 @@ def put_rows(batch: PyTree, mesh: Mesh) -> PyTree:
 
 
 def unshard_fsdp(params: PyTree, mesh: Mesh, compute_dtype: str) -> PyTree:
-    """Unshard parameters over ``fsdp``: a loop over tokens would all-gather them at every token."""
+    """Unshard parameters over ``fsdp``: a loop over tokens would all-gather them at every token.
+
+    The results of a model of this ``compute_dtype`` do not change.
+    """
     if mesh.shape["fsdp"] == 1:
         return params
     return unshard_program(mesh, gathered_dtype(mesh, compute_dtype))(params)
 
 
 def gathered_dtype(mesh: Mesh, compute_dtype: str) -> str:
-    """Return the type of ``OPERANDS`` in the all-gather: rounded, except on CPUs."""
+    """Return the type of ``OPERANDS`` in the all-gather: rounded, except on CPUs.
+
+    There a Transformer rounds only its output layer.
+    """
     return "float32" if mesh.devices.flat[0].platform == "cpu" else compute_dtype
 
 

@@ -34,7 +34,10 @@ class Statistic:
         self.settings = settings
 
     def of_pass(self, activations: Any) -> Ratios:
-        """Return ratios of a forward pass with dropout, ``models.inspection.Activations``."""
+        """Return the ratios of a forward pass with dropout.
+
+        ``activations``: see ``models.inspection.Activations``.
+        """
         return {}
 
     def of_micro_batch(self, gradient: PyTree, tokens: Array) -> Ratios:
@@ -122,7 +125,7 @@ class Watch:
 
 
 def joined_statistics(stacked: dict[str, Ratios]) -> dict[str, Ratios]:
-    """Join stacked ratios, [N, 2], into one for every path."""
+    """Join the stacked ratios [N, 2] of every path into one [2]."""
     return {name: {path: join(name, several) for path, several in of.items()} for name, of in stacked.items()}
 
 

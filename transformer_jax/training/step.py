@@ -146,5 +146,8 @@ def key_of_micro_batch(key: Array, index: Array | int) -> Array:
 
 
 def interleaved(rows: Array, count: int) -> Array:
-    """Reshape [B, ...] to [count, B / count, ...], with rows i, i + count, ... in micro-batch i."""
+    """Reshape [B, ...] to [count, B / count, ...], with rows i, i + count, ... in micro-batch i.
+
+    So no row moves to another device.
+    """
     return jnp.swapaxes(rows.reshape(rows.shape[0] // count, count, *rows.shape[1:]), 0, 1)

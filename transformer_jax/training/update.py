@@ -91,7 +91,10 @@ class Update:
         return [trained_share(self.state_shapes.params, pattern)] if pattern else []
 
     def initial_state(self, seed: int, change: Callable[[PyTree], PyTree] | None = None) -> TrainState:
-        """Return the first state of a run, with parameters from ``change`` of the random ones."""
+        """Return the first state of a run, every leaf created with its sharding.
+
+        ``change`` gets the random parameters and returns the initial ones.
+        """
         state = self._create_sharded(np.uint32(seed))
         if change is None:
             return state

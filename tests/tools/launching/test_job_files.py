@@ -332,7 +332,7 @@ def test_flags_refuse_line_breaks_and_what_is_no_name(flag):
         ("kubernetes", {"tpu": "v5e:3x4", "gpus_per_node": None}, run(), r"--tpu: 'v5e:3x4' must be .*2x4\|4x4"),
         ("kubernetes", {"volume_claim": None}, run(), "--volume_claim: is missing; without a volume /shared/runs/base"),
         ("kubernetes", {}, run(workdir="/shared/../base"), "is not below --mount_path"),
-        ("skypilot", {"image": None}, run(), "--image, --setup: give one"),
+        ("skypilot", {"image": None}, run(), "--image, --setup: the machines have no transformer-jax; give one"),
         ("skypilot", {"setup": "mount", "volume_claim": None}, run(workdir="runs/a"), "--workdir: runs/a is not below"),
     ],
 )

@@ -43,7 +43,7 @@ class GeneratedCorpus:
         return self.training_pairs if split == "train" else EVALUATION_PAIRS
 
     def fingerprint(self, split: str) -> str:
-        """Digest the settings, without the languages, and the first pairs."""
+        """Return a digest of the settings, without the languages, and of the first pairs."""
         return generated_fingerprint(self, split, astuple(self)[:-2])
 
 

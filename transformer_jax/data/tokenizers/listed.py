@@ -32,7 +32,7 @@ class ListedTokenizer(PiecesTokenizer):
 
     @classmethod
     def train(cls, sentences: Iterable[str], vocabulary_size: int, min_count: int = 1) -> "ListedTokenizer":
-        """List the most frequent units: at most ``vocabulary_size`` with special ids.
+        """Return a tokenizer of the most frequent units: at most ``vocabulary_size`` ids.
 
         A unit needs ``min_count`` occurrences. Ties are in code point order.
         """

@@ -209,7 +209,7 @@ def _training_text(sentences: Iterable[str]) -> Iterator[str]:
 
 
 def is_escaped(text: str) -> bool:
-    """Whether the text has a character that is escaped before sentencepiece reads it."""
+    """Return whether the text has a character that is escaped before sentencepiece reads it."""
     return bool(_TO_ESCAPE.search(text))
 
 

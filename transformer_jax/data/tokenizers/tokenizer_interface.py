@@ -60,7 +60,7 @@ class Tokenizer(ABC):
         """Return the entries of ids in the vocabulary, such as ``<0x41>`` for a byte."""
 
     def shown(self, ids: Sequence[int]) -> list[str]:
-        """Return the texts of ids, with a character of several bytes at its last."""
+        """Return the text of every id. A character of several bytes is shown at its last byte."""
         texts, spelled = [], b""
         for piece in self.pieces(ids):
             byte = BYTE_PIECE.fullmatch(piece)
@@ -78,12 +78,15 @@ class Tokenizer(ABC):
         return texts
 
     def is_blank(self, text: str, ids: Sequence[int]) -> bool:
-        """Whether a text says nothing: it has no visible character, or no token but codes."""
+        """Return whether a text has no visible character, or no token except codes."""
         return not ids or says_nothing(text)
 
     @abstractmethod
     def surfaces(self, text: str) -> list[bytes]:
-        """Return the UTF-8 of the ids of ``encode(text)``, all of the text, maybe after a space."""
+        """Return the UTF-8 of the ids of ``encode(text)``.
+
+        Joined it is the text, perhaps after a space.
+        """
 
     @abstractmethod
     def to_bytes(self) -> bytes:

@@ -87,7 +87,7 @@ def train_text_tokenizer(settings: TokenizerConfig, source: DocumentSource, spli
 
 
 def train_tokenizer(settings: TokenizerConfig, sentences: Sequence[str], tags: Sequence[str] = ()) -> Tokenizer:
-    """Learn one vocabulary, or raise ConfigError as ``train_tokenizers`` or if it is imported."""
+    """Learn one vocabulary. Raises ConfigError as ``train_tokenizers``, or for an imported kind."""
     if settings.kind == "byte":
         return ByteTokenizer()
     if settings.kind in LISTED_KINDS:

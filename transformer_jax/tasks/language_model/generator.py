@@ -42,7 +42,7 @@ def left_padded(rows: Sequence[Sequence[int]], num_rows: int, width: int) -> np.
 
 
 def tokens_before_document(config: ExperimentConfig) -> list[int]:
-    """Return the tokens between BOS and a document: EOS of another in a stream."""
+    """Return the tokens between BOS and a document: in a stream, the EOS of another one."""
     return [EOS_ID] if config.batching.kind == "split" else []
 
 
@@ -52,7 +52,7 @@ def cache_after_prompt(cache: DecodeCache, last_ids: Int[Array, "B"]) -> DecodeC
 
 
 def step_after_prompt(step: DecodeStep) -> DecodeStep:
-    """Return ``step``, changed to read the last tokens of prompts instead of BOS at first."""
+    """Return ``step``, changed so that its first call reads the last tokens of prompts, not BOS."""
 
     def continued(token_ids: Int[Array, "B W"], cache: DecodeCache) -> tuple[Float[Array, "B W V"], DecodeCache]:
         (inner, is_first), (shared, last_ids) = cache.per_beam, cache.per_sentence

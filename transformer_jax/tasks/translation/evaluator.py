@@ -144,7 +144,7 @@ class Evaluator:
         scored: TranslationObjective | EnsembleObjective,
         open_source: Callable[[ExperimentConfig], Corpus],
     ) -> None:
-        """Prepare evaluations; ``open_source`` is that of the task."""
+        """Prepare evaluations. ``open_source`` is the method of the task."""
         self.config, self.translator, self._open_source = config, translator, open_source
         self._mesh, self._evaluation_dtype = translator.mesh, scored.evaluation_dtype
         self._longest = scored.longest_sequence

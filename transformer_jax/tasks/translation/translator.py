@@ -312,7 +312,9 @@ def init_cache(
 def require_translatable(
     lengths: np.ndarray, limit: int, name: str, first: int = 1, longest: int | None = None
 ) -> None:
-    """Raise SentenceTooLong for the first of more than ``limit`` tokens; ``lengths`` include EOS.
+    """Raise SentenceTooLong for the first sentence of more than ``limit`` tokens.
+
+    ``lengths`` include EOS.
 
     ``longest``: maximum length of a sequence of the model, EOS included; None: any.
     """

@@ -151,7 +151,10 @@ def checked(
 
 
 def _words(error: Exception, trial: Any) -> str:
-    """Return the first line of an error, after the line of the plugin that raised it."""
+    """Return the first line of an error, after the line of the plugin that raised it.
+
+    If none did, after the line that defines the idea.
+    """
     first = next(iter(str(error).splitlines()), "")
     idea = getattr(trial, "idea", None)
     line = (error.line if isinstance(error, Broken) else "") or line_of_plugin(error)

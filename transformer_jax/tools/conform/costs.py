@@ -15,7 +15,7 @@ ROWS, LENGTH = 4, 64
 
 
 class Costs(NamedTuple):
-    """Costs of loss and gradient of 4 x 64 tokens, and cache bytes of 64."""
+    """Costs of loss and gradient of 4 x 64 tokens, and bytes of a cache for 64 tokens."""
 
     parameters: float
     flops: float
@@ -25,7 +25,7 @@ class Costs(NamedTuple):
 
 
 def costs_of(trial: Trial) -> Costs:
-    """Count costs of a small model in the jaxpr and by the compiler."""
+    """Return the costs of a small model, from its jaxpr and from the compiler."""
     rows, shapes = trial.rows(LENGTH, ROWS, unequal=False), trial.update.state_shapes
     gradient = jax.grad(lambda params: trial.loss_sums(params, rows).loss)
     with optimized(True):

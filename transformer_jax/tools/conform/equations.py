@@ -20,7 +20,9 @@ MASKED = -1e9
 
 
 class AttentionInputs(NamedTuple):
-    """Of ``attention``, ``positions`` and ``mixer``. The reference returns the output [B, Q, D].
+    """Inputs of a reference of ``attention``, ``positions`` or ``mixer``.
+
+    The reference returns the output [B, Q, D].
 
     ``params`` are of the attention, with ``changes_NAME`` of its changes, and ``positions`` of the
     stack. ``mask`` [B, Q, M] is True if a query sees a key, before a window of the part.
@@ -43,12 +45,14 @@ class AttentionInputs(NamedTuple):
 
 
 class LayerInputs(NamedTuple):
-    """Of ``norm``, ``feed_forward``, ``residual``, ``projection`` and ``initialization``.
+    """Inputs of a reference of a part of a layer.
+
+    The part is a ``norm``, ``feed_forward``, ``residual``, ``projection`` or ``initialization``.
 
     ``params`` are of the module. ``mask`` [B, L] is True for tokens. The reference returns the
-    norm, the output or the logits of ``x``, of a ``residual`` the pair ``before(x)``,
-    ``after(x, y)``. Of an ``initialization`` it returns factors by path for ``params``, the initial
-    values without it by path.
+    norm, the output or the logits of ``x``. For a ``residual`` it returns the pair ``before(x)``,
+    ``after(x, y)``. For an ``initialization``, ``params`` are the initial values without it, by
+    path, and the reference returns factors by path.
     """
 
     x: Float[np.ndarray, "B L D"]
@@ -59,7 +63,9 @@ class LayerInputs(NamedTuple):
 
 
 class LossInputs(NamedTuple):
-    """Of a ``loss_term``. The reference returns the sum over the tokens of ``mask`` [B, T].
+    """Inputs of a reference of a ``loss_term``.
+
+    The reference returns the sum over the tokens of ``mask`` [B, T].
 
     ``params`` are of the term.
 
@@ -82,7 +88,9 @@ class LossInputs(NamedTuple):
 
 
 class UpdateInputs(NamedTuple):
-    """Of ``optimizer``, ``averaging``, ``schedule`` and ``after_update``, with a ``mask`` of None.
+    """Inputs of a reference of a part of training, called with a ``mask`` of None.
+
+    A part is an ``optimizer``, ``averaging``, ``schedule`` or ``after_update``.
 
     Parameters and gradients are dictionaries by path. ``gradients`` are of all updates, at
     parameters that stay. The reference returns

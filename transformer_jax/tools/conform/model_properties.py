@@ -24,7 +24,7 @@ ROUNDING_OF_BFLOAT16 = 0.1
 
 
 def step_equals_full_pass(trial: Trial, length: int) -> str:
-    """Check that decoding with a cache, with any parents of beams, is the full pass."""
+    """Check that decoding with a cache and any parents of beams equals the full pass."""
     random, count = np.random.default_rng(0), ROWS // BEAMS
     sources = sentences(count, length).source
     tokens = random.integers(FIRST_WORD, VOCABULARY, (length, count, BEAMS)).astype(np.int32)

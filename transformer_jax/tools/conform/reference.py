@@ -86,7 +86,7 @@ def other_parts(trial: Trial) -> list[str]:
 
 
 def of_attention(trial: Trial, reference: Reference, length: int) -> Iterator[Compared]:
-    """Compare every attention in which the part acts, on tokens."""
+    """Yield a comparison, on tokens, for every attention in which the part acts."""
     config, idea = trial.config, trial.idea
     batch = sentences(ROWS, length).batch
     earlier: dict[tuple[str, str], tuple[tuple[PyTree, AttentionInputs], ...]] = {}
@@ -133,7 +133,7 @@ def acts_at(idea: Idea, site: Site) -> bool:
 
 
 def of_layers(trial: Trial, reference: Reference, length: int) -> Iterator[Compared]:
-    """Compare every norm, feed-forward layer, residual connection or output layer of the part."""
+    """Yield a comparison for every norm, feed-forward, residual or output layer of the part."""
     config, kind = trial.config, trial.idea.kind
     pattern, methods = LAYERS[kind]
     calls = [captured for captured in calls_of(trial, length, *methods) if re.fullmatch(pattern, captured.path)]
@@ -166,7 +166,7 @@ LAYERS = {
 
 
 def of_loss_term(trial: Trial, reference: Reference, length: int) -> Iterator[Compared]:
-    """Compare the term of a batch, with dropout if it needs another pass, so that passes differ."""
+    """Yield a comparison of the term of a batch, with dropout if it needs several passes."""
     config, name, params = trial.config, trial.idea.name, trial.params
     for dropout in (0.0, 0.2):
         dropped = Trial(replace(config, model=replace(config.model, dropout=dropout)))
@@ -196,7 +196,7 @@ def of_loss_term(trial: Trial, reference: Reference, length: int) -> Iterator[Co
 
 
 def of_update(trial: Trial, reference: Reference, length: int) -> Iterator[Compared]:
-    """Compare the direction of the fourth update, the average after it, or all learning rates."""
+    """Yield a comparison of the fourth update's direction, of the average, or of all rates."""
     config, (kind, name) = trial.config, trial.idea
     hyperparameters = hyperparameters_of(config)._replace(clip_norm=None, weight_decay=None)
     random, rate, params = np.random.default_rng(4), 0.1, trial.params
@@ -224,7 +224,7 @@ def of_update(trial: Trial, reference: Reference, length: int) -> Iterator[Compa
 
 
 def of_after_update(trial: Trial, reference: Reference, length: int) -> Iterator[Compared]:
-    """Compare every parameter after the change, with the statistics of a batch."""
+    """Yield a comparison for every parameter after the change, by the statistics of a batch."""
     config, name = trial.config, trial.idea.name
     statistics, params = trial.loss_sums(trial.params, trial.rows(length)).statistics[name], by_path(trial.params)
     hyperparameters, settings = hyperparameters_of(config), config.parts.get(name)
@@ -236,7 +236,7 @@ def of_after_update(trial: Trial, reference: Reference, length: int) -> Iterator
 
 
 def of_initialization(trial: Trial, reference: Reference, length: int) -> Iterator[Compared]:
-    """Compare the initial value of every parameter with its value without the part."""
+    """Yield a comparison of factors on the initial value of every parameter."""
     config, name = trial.config, trial.idea.name
     plain = Trial(trial.base).initial_state.params
     inputs = LayerInputs(np.zeros(0), None, config.parts.get(name), config.model, None)
@@ -258,7 +258,10 @@ COMPARISONS = {
 
 
 def calls_of(trial: Trial, length: int, *methods: str) -> list[CapturedCall]:
-    """Return the calls of these methods in an eager pass, of a method and its base the last."""
+    """Return the calls of these methods in an eager pass.
+
+    If a method calls its base class's method, only the outer call is there.
+    """
     with captured_calls(*methods) as calls:
         trial.teacher_forced(trial.params, sentences(ROWS, length).batch)
     return list({(call.path, call.method): call for call in calls}.values())

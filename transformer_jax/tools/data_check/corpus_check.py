@@ -425,7 +425,7 @@ def _joined(parts: Sequence[LineShift]) -> LineShift:
 def _check_filters(
     report: CorpusReport, sample: CorpusSample, names: Sequence[str], data: DataConfig, tokenizer: TokenizerConfig
 ) -> list[str]:
-    """Count the pairs of the sample that the filters of training remove.
+    """Count, in the report, the pairs of the sample that the filters of training remove.
 
     A vocabulary learned from the sample counts tokens.
     """

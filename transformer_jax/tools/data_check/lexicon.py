@@ -94,7 +94,7 @@ class Lexicon:
         return ratios
 
     def scores(self, sources: LineWords, targets: LineWords) -> tuple[np.ndarray, np.ndarray]:
-        """Return the mean of log p(word | source) / p(word) over known words, and their number."""
+        """Return the mean of log(p(word | source) / p(word)) over known words, and their number."""
         sources, targets = sources.without_unknown(), targets.without_unknown()
         source, target, of_target = _links(sources, targets)
         keys = source * len(self._unigrams) + target
@@ -123,9 +123,10 @@ class Lexicon:
 
 
 def reversed_lines(pairs: Sequence[SentencePair], frequent: int = 100) -> tuple[np.ndarray, float, float]:
-    """Return which pairs have the rarer order of sides, and overlap and coverage of the other one.
+    """Return which pairs have the rarer order of sides, an overlap and a coverage.
 
-    The coverage is the number of ``frequent`` words in a line. The leading direction of the
+    The last two are of the sides in the usual order: the overlap of their ``frequent`` words, and
+    the mean number of these in a line. The leading direction of the
     differences in frequent words between the sides of a pair separates two languages.
     """
     sides = [[_words(pair[side]) for pair in pairs] for side in (0, 1)]

@@ -49,7 +49,7 @@ class LineShift(NamedTuple):
         return self.correlation >= MIN_AGREEING
 
     def descriptions(self, source: str, target: str) -> list[str]:
-        """Describe the shifted stretches of two files."""
+        """Return a description of each shifted stretch of two files."""
         ends = [f"to {stretch.line - 1:,}" for stretch in self.stretches[1:]] + ["to the end"]
         return [
             f"from line {line:,} {end}, line n of {source} translates line n{lag:+} of {target}"

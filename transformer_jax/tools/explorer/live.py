@@ -195,7 +195,7 @@ def pack_parameters(params: PyTree) -> tuple[list[dict[str, Any]], bytes, PyTree
 
 
 def logits_error(trained: TrainedRun[Any], texts: Sequence[tuple[str, str | None]]) -> float:
-    """Return the largest difference of teacher-forced logits that rounding the parameters makes.
+    """Return by how much rounding the parameters changes teacher-forced logits, at most.
 
     ``texts``: source and target, or a text and None. Both sides are computed in float32.
     """

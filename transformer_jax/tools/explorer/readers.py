@@ -112,7 +112,7 @@ class TranslationReader(_RunReader[TranslationTask]):
         require_translatable(np.array([len(ids) + 1 for ids in rows]), limit, name, first, longest)
 
     def read(self, text: str, target: str | None = None, number: int = 1, **options: bool) -> Reading:
-        """Return a teacher-forced pass over a text and its translation, by default the run's own.
+        """Return a teacher-forced pass over a text and its translation, by default the run's.
 
         ``number`` of the text is for errors. ``options`` are keywords of ``TextReader``.
         """

@@ -71,10 +71,10 @@ Fields = Mapping[str, Any]
 
 
 class Job(NamedTuple):
-    """A job of the chain tokenizers, tokens, run, evaluate, sweep, or the ``workers`` of a sweep.
+    """A job of the chain tokenizers, tokens, run, evaluate, or sweep.
 
-    ``words``: the command. ``after``: the kind of the job before. ``copies``: processes that do not
-    communicate.
+    The ``kind`` may also be ``workers``, of a sweep. ``words``: the command. ``after``: the kind of
+    the job before. ``copies``: processes that do not communicate.
     """
 
     kind: str
@@ -105,7 +105,7 @@ def yaml_value(value: Any) -> str:
 
 
 def job_name(path: str) -> str:
-    """Name a job after a path: ``base`` is kept, ``runs/base`` is ``base-`` and a digest."""
+    """Return ``base`` for the path ``base``, ``base-`` and a digest for ``runs/base``."""
     path = path.rstrip("/")
     last = unicodedata.normalize("NFKD", path.rpartition("/")[2].casefold()).encode("ascii", "ignore").decode()
     name = re.sub("[^a-z0-9]+", "-", last).strip("-").lstrip("-0123456789")
@@ -166,8 +166,8 @@ def _require_flags(launcher: str, flags: Fields) -> None:
         if flags["tpu"] and flags["nodes"] != 1:
             raise ConfigError("--nodes", f"{flags['nodes']}: the topology of --tpu sets the hosts", "leave it out")
     elif launcher == "skypilot" and not (flags["image"] or flags["setup"]):
-        problem = "give one: the machines have no transformer-jax, such as --setup='pip install ...'"
-        raise ConfigError("--image, --setup", problem)
+        problem, remedy = "the machines have no transformer-jax", "give one, such as --setup='pip install ...'"
+        raise ConfigError("--image, --setup", problem, remedy)
     has_type, has_gpus = bool(flags["gpu_type"]), bool(flags["gpus_per_node"])
     if has_type > has_gpus or (launcher == "skypilot" and has_gpus > has_type):
         raise ConfigError("--gpu_type, --gpus_per_node", "give both, such as --gpu_type=H100 --gpus_per_node=8")

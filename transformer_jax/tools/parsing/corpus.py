@@ -44,7 +44,7 @@ class TreeCorpus(ABC):
         """Return a hexadecimal digest that changes with the content of the split."""
 
     def removed(self, split: str) -> Counter[str]:
-        """Count the removals of normalization by kind, none here."""
+        """Return the number of removals by normalization, by kind: here none."""
         return Counter()
 
     def pairs(self, split: str) -> Iterator[SentencePair]:
@@ -99,7 +99,7 @@ class Treebank(TreeCorpus):
 
 
 def _files_below(folder: Path) -> list[Path]:
-    """Return the files of trees, sorted, of a plain and a compressed one the first."""
+    """Return the files of trees, sorted. Of a plain and a compressed copy the first one counts."""
     files: dict[Path, Path] = {}
     for path in sorted(folder.rglob("*.mrg*")):
         if (name := plain_name(path)).endswith(".mrg"):

@@ -273,8 +273,8 @@ class ParsingTask(TranslationTask):
         for sentence, (tree, line) in zip(sentences, trees, strict=True):
             words, leaves = ascii_words(without_escapes(sentence)), ascii_words(without_escapes(tree.sentence))
             if words != leaves:
-                both = f"'{visible(' '.join(words))}', but '{visible(' '.join(leaves))}'"
-                raise DataError(f"{name}, line {line}: a tree of other words: the sentence is {both} is the tree's")
+                both = f"'{visible(' '.join(leaves))}', not '{visible(' '.join(words))}'"
+                raise DataError(f"{name}, line {line}: a tree of other words than its sentence: {both}")
         # A sentence may write brackets as they are.
         return ReferencedText([tree.sentence for tree, _ in trees], [[str(tree) for tree, _ in trees]])
 

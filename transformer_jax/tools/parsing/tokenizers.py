@@ -41,7 +41,7 @@ class WordClassTokenizer(SymbolTokenizer):
 
     @classmethod
     def train(cls, sentences: Iterable[str], vocabulary_size: int, min_count: int = 2) -> "ListedTokenizer":
-        """Return the words of ``min_count`` occurrences, and the classes of all."""
+        """Return a tokenizer of the words with ``min_count`` occurrences and the classes of all."""
         counts = Counter(word for sentence in sentences for word in cls.split(sentence))
         classes = Counter[str]()
         for word, count in counts.items():

@@ -18,10 +18,10 @@ START, OPEN, CLOSE, WORD, POSITION, OTHER = range(6)
 
 
 class Prefix(NamedTuple):
-    """A hypothesis: the kind of its ``last`` symbol, the ``labels`` of ``depth`` open constituents.
+    """A hypothesis: the kind of its ``last`` symbol, and ``depth`` open constituents.
 
-    ``words`` follow after ``written`` ones, in ``capacity`` tokens with EOS. ``labels`` [B, W, 64]
-    are ids of opening symbols, or empty.
+    It has ``written`` words of the sentence, and lacks ``words``. ``capacity`` tokens are left, EOS
+    included. ``labels`` [B, W, 64] are ids of the opening symbols, or empty.
     """
 
     last: Int[Array, "B W"]

@@ -244,7 +244,7 @@ def draw_block_diagram(
 ) -> Path:
     """Write an SVG of columns of blocks from bottom to top, and return the path.
 
-    ``links``: keys of a block in the first column and of a block in the second.
+    ``links``: pairs of a key of the first column and a key of the second.
     """
     heights = [_stack_height(column) for column in columns]
     base = TOP + max(heights) + GAP

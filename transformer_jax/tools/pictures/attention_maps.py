@@ -168,7 +168,7 @@ def visible_piece(piece: str) -> str:
 
 
 def _panels(layer: np.ndarray) -> list[tuple[str, np.ndarray]]:
-    """Return heading and matrix of the panels in a row."""
+    """Return the heading and the matrix of each panel in a row."""
     if len(layer) == 1:
         return [("", layer[0])]
     return [*((f"head {head}", matrix) for head, matrix in enumerate(layer, start=1)), (MEAN, layer.mean(axis=0))]

@@ -81,7 +81,7 @@ class LinePanel:
 
     @property
     def _names_per_line(self) -> int:
-        """Number of names of the legend that fit side by side."""
+        """The number of names of the legend that fit side by side."""
         return max(int(WIDTH / (LEGEND_HANDLE + LEGEND_LETTER * max(map(len, self._listed), default=1))), 1)
 
     @property

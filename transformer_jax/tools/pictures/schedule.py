@@ -23,7 +23,10 @@ def schedule_numbers(config: ExperimentConfig, name: str) -> tuple[np.ndarray, n
 
 
 def draw_schedule(config: ExperimentConfig, source: str, path: Path) -> str:
-    """Draw the schedule of ``source`` and, over their peaks, all others; return its numbers."""
+    """Draw the schedule of ``source``, and all schedules relative to their peaks.
+
+    Returns the numbers of the first.
+    """
     selected = config.optimizer.schedule
     updates, rates = schedule_numbers(config, selected)
     peak = int(np.argmax(rates))

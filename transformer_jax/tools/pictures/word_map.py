@@ -78,7 +78,7 @@ def _name_points(axes: Axes, words: Sequence[str], points: np.ndarray) -> None:
 
 
 def _overlaps(box: np.ndarray, others: np.ndarray) -> bool:
-    """Whether a box (left, bottom, right, top) overlaps one of ``others [N, 4]``."""
+    """Return whether a box (left, bottom, right, top) overlaps one of ``others [N, 4]``."""
     apart = (others[:, 0] > box[2]) | (others[:, 2] < box[0]) | (others[:, 1] > box[3]) | (others[:, 3] < box[1])
     return not bool(apart.all())
 

@@ -203,7 +203,7 @@ def without_recomputation(config: ExperimentConfig) -> ExperimentConfig:
 
 
 def model_flops(config: ExperimentConfig, topology: Topology, batch: PyTree) -> int:
-    """Count the FLOPs of a step's products, with all scores and without recomputation."""
+    """Return the FLOPs of a step's products, with all scores and without recomputation."""
     config = without_recomputation(config)
     objective = objective_of(config, make_mesh(config.mesh, topology.devices))
     key = jax.eval_shape(lambda: jax.random.key(0))
@@ -213,7 +213,7 @@ def model_flops(config: ExperimentConfig, topology: Topology, batch: PyTree) -> 
 
 
 def product_flops(function: Callable[..., Any], *arguments: Any) -> int:
-    """Count the FLOPs of products and convolutions of a call, two per multiply-add.
+    """Return the FLOPs of products and convolutions of a call, two per multiply-add.
 
     Arguments may be shapes. A loop of unknown length counts once.
     """
@@ -239,9 +239,9 @@ def _flops_of(jaxpr: core.Jaxpr) -> int:
 
 
 def _product_flops(equation: core.JaxprEqn) -> int:
-    """Count the FLOPs of a matrix product or convolution, padding included.
+    """Return the FLOPs of a matrix product or convolution, padding included.
 
-    Warn of an unknown product.
+    Other equations have 0. Warns of an unknown product.
     """
     name, params = equation.primitive.name, equation.params
     if name in ("dot_general", "ragged_dot_general"):
@@ -283,9 +283,9 @@ class Roofline(NamedTuple):
     Attributes:
         compute: Matrix products, recomputation included.
         memory: Reads and writes of all instructions.
-        interconnect: The busiest axis of the torus, in both directions and around, if a collective
-            uses all axes along which its members differ. For GPUs NVLink or the network, which also
-            connects TPU slices.
+        interconnect: Transfers along the busiest axis, in both directions of a closed torus. A
+            collective is spread over all axes along which its members differ. Axes of GPUs are
+            NVLink and the network, which also connects TPU slices.
     """
 
     compute: float

@@ -125,7 +125,7 @@ def checked(name: str, describe: Callable[[], str], *, must_agree: bool = False)
 
 
 def of_all(here: Check, *, must_agree: bool = False) -> Check:
-    """Combine the rows of all processes: the row of process 0, or the rows that are wrong.
+    """Return the combined rows of all processes: the row of process 0, or the rows that are wrong.
 
     With ``must_agree`` the details must be equal.
     """

@@ -100,7 +100,10 @@ def computations_of(program: str) -> dict[str, Computation]:
 
 
 def times_of(computations: dict[str, Computation]) -> dict[str, int]:
-    """Count the runs of computations per run of the entry, once for a loop of unknown length."""
+    """Return how often each computation runs per run of the entry.
+
+    A loop of unknown length counts once.
+    """
     calls: dict[str, list[tuple[str, int]]] = {name: [] for name in computations}
     for caller, instructions in computations.items():
         for instruction in instructions.values():

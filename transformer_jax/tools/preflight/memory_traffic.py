@@ -197,7 +197,7 @@ class _Traffic:
         return value
 
     def _is_view(self, instruction: Instruction) -> bool:
-        """Whether an instruction inside a fusion is only a view of its operand."""
+        """Return whether an instruction inside a fusion is only a view of its operand."""
         if instruction.opcode in _VIEWS or "AssumeGatherIndicesInBound" in instruction.line:
             return True
         fused = self._fused(instruction)

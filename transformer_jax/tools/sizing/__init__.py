@@ -1,3 +1,1 @@
-"""Sizes and length of a run that follow from its text and a time budget (``--budget``), and the
-watch on that budget.
-"""
+"""Sizes and length of a run from its text and its time budget (``--budget``), and a watch on it."""

@@ -13,8 +13,10 @@ from transformer_jax.runs.progress import LOGGER
 from transformer_jax.runs.run import Hook, Position, RunParts
 from transformer_jax.runs.train_run import TrainingStart
 
-# Seconds of updates between estimates of the end of a run; at most this share of the budget.
-SECONDS_OF_AN_ESTIMATE, SHARE_OF_AN_ESTIMATE = 60.0, 0.1
+# Interval of the estimates of the end of a run: seconds of updates, and at most a share of the
+# budget.
+SECONDS_OF_AN_ESTIMATE = 60.0
+SHARE_OF_AN_ESTIMATE = 0.1
 # An estimate this close to the budget changes nothing: noise of the clock must not move the end of
 # the schedule.
 TOLERANCE = 0.03
@@ -37,8 +39,8 @@ def keep_to_budget(start: TrainingStart) -> Iterator[Sequence[Hook]]:
 class KeepToBudget:
     """A hook that estimates the end of a run before each checkpoint, and every minute.
 
-    Where the end misses ``training.budget_seconds``, it logs that, and changes the length of the
-    run: a shorter one if ``training.budget_policy`` allows, a longer one of at most ``max_updates``
+    If the end misses ``training.budget_seconds``, it logs that, and changes the length of the run:
+    a shorter one if ``training.budget_policy`` allows, a longer one of at most ``max_updates``
     while the learning rate does not decay. ``is_sized``: this start chose the sizes of the model by
     the speed of the CPU. Does nothing in one of several processes, whose clocks differ.
     """
@@ -48,7 +50,7 @@ class KeepToBudget:
         self._estimated_at, self._logged = 0.0, 0.0
 
     def needs_state(self, run: RunParts, position: Position, number: int) -> bool:
-        """Whether an estimate is due after update ``number``."""
+        """Return whether an estimate is due after update ``number``."""
         if jax.process_count() > 1:
             return False
         interval = min(SECONDS_OF_AN_ESTIMATE, SHARE_OF_AN_ESTIMATE * run.config.training.budget_seconds)
@@ -85,9 +87,7 @@ class KeepToBudget:
         position.change_length(length)
 
     def _changes_rate(self, run: RunParts, position: Position, length: int) -> bool:
-        """Whether the next learning rate of a run of this ``length`` differs, as it does where the
-        rate decays already.
-        """
+        """Return whether ``length`` changes the next learning rate, as in the decay of the rate."""
         lengths = position.num_updates, length
         rates = [float(run.update.schedule(run.hyperparameters(updates))(position.number + 1)) for updates in lengths]
         return rates[0] != rates[1]
@@ -109,8 +109,9 @@ class KeepToBudget:
 def affordable_updates(
     number: int, spent: float, seconds_per_update: float, budget: float, current: int, limit: int
 ) -> int:
-    """Return the number of updates that fit into the budget: at least one more than ``number``, at
-    most ``limit``.
+    """Return the number of updates that fit into the budget.
+
+    It is at least ``number + 1`` and at most ``limit``.
 
     ``number`` updates took ``spent`` of ``budget`` seconds. A ``current`` length within 3 % of the
     budget stays.

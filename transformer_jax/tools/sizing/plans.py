@@ -18,8 +18,9 @@ USED = 0.9
 
 
 class Plan(NamedTuple):
-    """Settings by dotted key, the estimated seconds of the run, a sentence with both, and the most
-    updates that help.
+    """Settings by dotted key, the estimated seconds of the run, and a sentence with both.
+
+    ``max_updates``: the number of updates beyond which training seldom helps.
 
     Every planning function takes the text, the budget in seconds, ``flops`` (floating-point
     operations per second of matrix products on this machine; an update needs six for each parameter
@@ -34,7 +35,7 @@ class Plan(NamedTuple):
 
 
 def seconds_of(budget: str) -> float:
-    """``20m`` is 1200.0; raises ConfigError unless ``budget`` is a number with s, m, h or d."""
+    """Return 1200.0 for ``20m``. Raises ConfigError unless it is a number with s, m, h or d."""
     match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([smhd])", budget.strip())
     if not match or not float(match[1]):
         raise ConfigError("--budget", f"{budget!r} is not a time", "write 90s, 20m, 2h or 1d")
@@ -63,7 +64,7 @@ def update_intervals(updates: int, validations: int, fewest_between: int) -> dic
 
 
 def _about(number: float) -> str:
-    """``about 7,960`` for 7,958: three digits of an estimate."""
+    """Return ``about 7,960`` for 7,958: three digits of an estimate."""
     rounded = float(f"{number:.3g}")
     return f"about {rounded:,.0f}" if number >= 1000 else f"{number:.0f}"
 
@@ -77,9 +78,7 @@ def minutes_of_this_cpu(seconds: float) -> str:
 
 
 def _left_over(fixed: Mapping[str, Any], budget_seconds: float, seconds: float, max_epochs: int) -> str:
-    """Return the part of a sentence that says how much of its budget a plan leaves, and why, if it
-    does.
-    """
+    """Return the part of a sentence on the time that a plan leaves unused, or ""."""
     if seconds >= USED * budget_seconds or fixed.get("training.num_updates"):
         return ""
     left = _time(budget_seconds - seconds)
@@ -90,31 +89,41 @@ def _left_over(fixed: Mapping[str, Any], budget_seconds: float, seconds: float, 
 # Measured with the recipes text and multi30k on two cores of an AMD EPYC (Zen 4).
 # The speed of updates relative to small matrix products.
 EFFICIENCY = 0.55
-# At that speed, the floating-point operations of start-up and compilation ...
+# Costs in floating-point operations at that speed: of start-up and compilation.
 START_UP = 6e12
-# ... of validating ``VALIDATED`` sentences, for a parameter, and of compiling the first validation.
+# Of validating ``VALIDATED`` sentences, for a parameter.
 VALIDATION = 1e5
+# Of compiling the first validation.
 FIRST_VALIDATION = 1.3e12
-SHARE_OF_VALIDATIONS, SHARE_OF_TIME_IN_UPDATES = 0.05, 0.9
-MIN_VALIDATIONS, MAX_VALIDATIONS, MIN_BETWEEN = 2, 8, 50
+SHARE_OF_VALIDATIONS = 0.05
+SHARE_OF_TIME_IN_UPDATES = 0.9
+MIN_VALIDATIONS = 2
+MAX_VALIDATIONS = 8
+# Updates between validations.
+MIN_BETWEEN = 50
 # Full batches on a CPU. BLEU of so few sentences differs between checkpoints by 1.6 at random: a
 # run of 30 minutes chose a checkpoint 2.2 BLEU below its last, one of 10 minutes 1.8
 # (experiments/own_text). So longer runs validate more sentences, and shorter ones so rarely that
 # only the last checkpoint is in the decay of the learning rate, the last fifth of the updates.
-VALIDATED, MAX_BATCHES_VALIDATED = 96, 20
-ENOUGH_BATCHES_VALIDATED, VALIDATIONS_OF_FEW = 4, 5
+VALIDATED = 96
+MAX_BATCHES_VALIDATED = 20
+ENOUGH_BATCHES_VALIDATED = 4
+VALIDATIONS_OF_FEW = 5
 # With 1,000 pairs 120 epochs were 0.8 BLEU better than 40 (experiments/own_text): a corpus of fewer
-# tokens than the last number gets as many updates as one of that size, up to the second number of
-# epochs.
-MAX_EPOCHS, MAX_EPOCHS_OF_FEW, FEW_TOKENS = 40, 120, 57_600
+# tokens than FEW_TOKENS gets as many updates as one of that size, up to MAX_EPOCHS_OF_FEW.
+MAX_EPOCHS = 40
+MAX_EPOCHS_OF_FEW = 120
+FEW_TOKENS = 57_600
 # With fewer updates, batches are halved, and the learning rate is divided by the square root of 2.
 ENOUGH_UPDATES = 4000
 # Dropout increases with the number of epochs, up to the dropout of the size.
-MIN_DROPOUT, DROPOUT_PER_EPOCH = 0.05, 0.01
+MIN_DROPOUT = 0.05
+DROPOUT_PER_EPOCH = 0.01
 TOKENS_PER_WORD = 1.4
-# Positions of packed rows for short pairs, and for long pairs, which have more tokens on average
-# than the last number; rows of the smallest batch.
-SHORT_ROWS, LONG_ROWS, LONG_PAIR = 64, 128, 24
+# Positions of packed rows for short pairs, and for pairs of more than LONG_PAIR tokens on average.
+SHORT_ROWS = 64
+LONG_ROWS = 128
+LONG_PAIR = 24
 ROWS_OF_SMALLEST_BATCH = 12
 
 
@@ -141,10 +150,10 @@ class CorpusStatistics(NamedTuple):
 
 
 class Size(NamedTuple):
-    """A Transformer and its largest batches.
+    """A Transformer and its largest batches, for a size of corpus and budget.
 
-    For a corpus of at least ``pairs`` of ``WORDS_OF_A_PAIR``, and a budget that trains each
-    parameter on ``min_tokens``.
+    The corpus has at least ``pairs`` of ``WORDS_OF_A_PAIR``, and the budget trains each parameter
+    on ``min_tokens`` or more.
     """
 
     pairs: int
@@ -164,9 +173,7 @@ class Size(NamedTuple):
         return self.layers * layer + self.vocabulary * self.d_model
 
     def seconds(self, updates: int, speed: float) -> float:
-        """Return the seconds of start-up and updates with validations, at ``speed`` floating-point
-        operations per second.
-        """
+        """Return the seconds of start-up and of updates with validations, at ``speed`` FLOP/s."""
         return (START_UP + updates * 6 * self.parameters * self.tokens_per_update / SHARE_OF_TIME_IN_UPDATES) / speed
 
     def affordable_tokens(self, seconds: float, speed: float) -> float:
@@ -203,8 +210,9 @@ WORDS_OF_A_PAIR = 12
 def plan_translation(
     corpus: CorpusStatistics, budget_seconds: float, flops: float, fixed: Mapping[str, Any] | None = None
 ) -> Plan:
-    """Return the largest size that suits the corpus and that the budget trains on enough tokens,
-    else the smallest.
+    """Return the plan of the largest size that suits the corpus and is trained on enough tokens.
+
+    If there is none, of the smallest size.
 
     A larger corpus or budget never gives a smaller size; see ``Plan``.
     """
@@ -265,8 +273,9 @@ def plan_translation(
 def _with_batches(
     listed: Size, fixed: Mapping[str, Any], corpus: CorpusStatistics, budget_seconds: float, speed: float
 ) -> tuple[Size, int]:
-    """Return a size with fixed settings, its largest batches that allow ``ENOUGH_UPDATES``, and
-    its number of updates.
+    """Return the size with fixed settings, and its number of updates.
+
+    Batches are the largest that allow ``ENOUGH_UPDATES``.
     """
     smallest = ROWS_OF_SMALLEST_BATCH * corpus.row_length
     tokens = max(listed.tokens_per_update, smallest)
@@ -285,22 +294,29 @@ def _with_batches(
         tokens //= 2
 
 
-# Language models and word vectors. On two cores of an AMD EPYC (Zen 4): the speed of updates
-# relative to small matrix products, and at that speed the floating-point operations of start-up and
-# compilation.
-TEXT_EFFICIENCY, TEXT_START_UP = 0.7, 2e12
-TEXT_VALIDATIONS, TEXT_MIN_BETWEEN = 5, 25
-# Minimum training tokens for each parameter (20 are optimal for text without end: Hoffmann et al.
-# 2022); maximum parameters for each token of the text, above which a model memorizes it; maximum
-# epochs, after which held-out text got worse in experiments/tiny_shakespeare.
-TOKENS_OF_A_PARAMETER, PARAMETERS_OF_A_TOKEN, TEXT_MAX_EPOCHS = 2.5, 8, 20
+# Language models and word vectors.
+# Measured on two cores of an AMD EPYC (Zen 4).
+# The speed of updates relative to small matrix products.
+TEXT_EFFICIENCY = 0.7
+# Floating-point operations of start-up and compilation at that speed.
+TEXT_START_UP = 2e12
+TEXT_VALIDATIONS = 5
+TEXT_MIN_BETWEEN = 25
+# Minimum training tokens for each parameter. 20 are optimal for text without end (Hoffmann et al.
+# 2022).
+TOKENS_OF_A_PARAMETER = 2.5
+# Maximum parameters for each token of the text: a larger model memorizes the text.
+PARAMETERS_OF_A_TOKEN = 8
+# After these epochs held-out text got worse in experiments/tiny_shakespeare.
+TEXT_MAX_EPOCHS = 20
 DROPOUTS = ((2, 0.0), (8, 0.1), (12, 0.2), (16, 0.3), (TEXT_MAX_EPOCHS, 0.4))
 """Dropout by maximum number of epochs; text that is seen only once needs none."""
 # Dropout is at most 0.1, or this times the parameters for each token of the text.
 DROPOUT_OF_PARAMETERS = 0.1
 SHARE_OF_A_VALIDATION = 0.03
 CHARACTERS_OF_A_TOKEN = 1.7
-BYTES_OF_AN_ENTRY, BYTES_TO_LEARN_PIECES = 200, 260
+BYTES_OF_AN_ENTRY = 200
+BYTES_TO_LEARN_PIECES = 260
 BLANK_LINES = 0.02
 
 
@@ -356,19 +372,20 @@ class TextStatistics(NamedTuple):
         return self._replace(blank_lines=self.lines if fixed["data.documents"] == "paragraphs" else 0)
 
     def entries(self, wanted: int) -> int:
-        """Entries of a vocabulary: at least three for each character, if the text suffices; 0 if it
-        is too short.
+        """Return the number of entries of a vocabulary, 0 if the text is too short.
+
+        If the text suffices it is at least three for each character.
         """
         entries = int(min(max(wanted, 3 * self.alphabet), self.num_bytes // BYTES_OF_AN_ENTRY))
         return entries if entries >= BYTES_TO_LEARN_PIECES + 2 * self.alphabet else 0
 
     def pieces(self, wanted: int) -> int:
-        """Entries of a vocabulary of subwords, also for short text."""
+        """Return the number of entries of a vocabulary of subwords, also for short text."""
         return self.entries(wanted) or BYTES_TO_LEARN_PIECES + 2 * self.alphabet
 
 
 class DecoderOnlySize(NamedTuple):
-    """A decoder-only Transformer and its batches; ``d_ff`` is 4 ``d_model`` unless it is fixed."""
+    """A decoder-only Transformer and its batches. ``d_ff`` is 4 ``d_model`` unless it is fixed."""
 
     num_layers: int
     d_model: int
@@ -417,9 +434,7 @@ KEYS_OF_DECODER_ONLY = {
 def plan_language_model(
     text: TextStatistics, budget_seconds: float, flops: float, fixed: Mapping[str, Any] | None = None
 ) -> Plan:
-    """Return the largest model that suits the text and the budget, and as many epochs as help; see
-    ``Plan``.
-    """
+    """Return the plan of the largest model that suits text and budget, with epochs that help."""
     fixed, speed = fixed or {}, TEXT_EFFICIENCY * flops
     text = text.divided(fixed)
     kind = fixed.get("tokenizer.kind", "bpe" if text.entries(DECODER_ONLY_SIZES[0].vocabulary_size) else "byte")
@@ -469,7 +484,7 @@ def plan_language_model(
 
 
 def text_keys(plan: Callable[[TextStatistics, float, float], Plan]) -> tuple[str, ...]:
-    """Return the settings that a plan of text chooses."""
+    """Return the keys of the settings that a plan of text chooses."""
     any_text = TextStatistics(1e9, 1e9, 2e8, 1e7, 0, 1, 100)
     return (*plan(any_text, 1e9, 1e12).settings, "training.budget_seconds")
 
@@ -477,8 +492,9 @@ def text_keys(plan: Callable[[TextStatistics, float, float], Plan]) -> tuple[str
 def text_updates(
     fixed: Mapping[str, Any], budget: int | float, flops_of_update: int | float, max_updates: int | float, speed: float
 ) -> int:
-    """Return the fixed number of updates, or at most ``max_updates`` that fit the budget;
-    ``flops_of_update``: operations of an update.
+    """Return the fixed number of updates, or at most ``max_updates`` that fit the budget.
+
+    ``flops_of_update``: floating-point operations of an update.
     """
     if fixed.get("training.num_updates"):
         return int(fixed["training.num_updates"])
@@ -488,8 +504,9 @@ def text_updates(
 
 
 def _with_fixed(size: DecoderOnlySize, fixed: Mapping[str, Any]) -> DecoderOnlySize:
-    """Return the size with fixed settings, enough tokens in an update for its rows, and heads that
-    divide the width.
+    """Return the size with fixed settings.
+
+    An update has enough tokens for its rows, and the number of heads divides the width.
     """
     size = size._replace(**{name: fixed[key] for name, key in KEYS_OF_DECODER_ONLY.items() if key in fixed})
     least = 0 if "batching.tokens_per_update" in fixed else TextBatchingConfig.row_multiple * size.context_length

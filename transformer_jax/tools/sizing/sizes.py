@@ -1,5 +1,6 @@
-"""Settings of a run that follow from its corpus and a time budget. Does not import JAX, so that
-mistakes are found early.
+"""Settings of a run that follow from its corpus and a time budget.
+
+Does not import JAX, so that mistakes are found early.
 """
 
 import itertools
@@ -55,8 +56,16 @@ from transformer_jax.tools.sizing.plans import (
 
 # Matrix products small enough for one core: on several, each would wait for cores that other
 # programs use.
-PRODUCT_WIDTH, PRODUCTS, ROUNDS, WARM_UP = 64, 20, 300, 30
-MEASURED_BYTES, COVERED_CHARACTERS, SHARE_UNSPACED = 4_000_000, 0.999, 0.3
+PRODUCT_WIDTH = 64
+# Products in a round, measured rounds (the fastest counts), and rounds before them.
+PRODUCTS = 20
+ROUNDS = 300
+WARM_UP = 30
+# Bytes of the text that are read, and share of its characters that ``alphabet`` covers.
+MEASURED_BYTES = 4_000_000
+COVERED_CHARACTERS = 0.999
+# With this share of characters of scripts without spaces, a text has no words.
+SHARE_UNSPACED = 0.3
 OF_VOCABULARY = "tokenizer.joint", "tokenizer.character_coverage", "model.tying"
 SIZED_TRANSLATION = (*TRANSLATION_KEYS, *OF_VOCABULARY, "evaluation.selection")
 SIZE = "tokenizer.vocabulary_size"
@@ -75,7 +84,7 @@ MANY_TOO_LONG = 0.1
 class Sizing(NamedTuple):
     """How ``--budget`` sizes the runs of a task.
 
-    ``recipe``: a recipe that states no sizes; ``keys``: the settings that are chosen; ``models``:
+    ``recipe``: a recipe that states no sizes. ``keys``: the settings that are chosen. ``models``:
     the kinds of models. ``plan`` takes settings, seconds, floating-point operations per second of
     this machine, and the fixed settings, which stay.
     """
@@ -94,12 +103,13 @@ def sized(
     *,
     is_distributed: bool = False,
 ) -> ResolvedSettings:
-    """Return the settings of a recipe (by name, or nested) with overrides, and with sizes for
-    ``budget``, or the recipe's ``BUDGET``.
+    """Return the settings of a recipe with overrides, and with sizes for a time budget.
+
+    ``source``: a name, or nested settings. ``budget``: by default the ``BUDGET`` of the recipe.
 
     Settings that the recipe or overrides state stay. A run that has begun keeps its size. Raises
-    ConfigError where the task cannot be sized, and where the run ``is_distributed``: each process
-    would measure another speed.
+    ConfigError if the task cannot be sized, or the run ``is_distributed``: each process would
+    measure another speed.
     """
     values = stated_settings(source, overrides) if isinstance(source, str) else source
     time_budget = budget or (budget_of(source, overrides) if isinstance(source, str) else None)
@@ -139,8 +149,9 @@ def sized(
 
 
 def _restored_sizes(config: ExperimentConfig, sizing: Sizing, fixed: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the sizes of the run whose parameters are restored, if any, that ``sizing`` would
-    choose, except dropout.
+    """Return sizes of the run whose parameters are restored, if any.
+
+    They are the ones that ``sizing`` would choose, except dropout.
     """
     if not config.init.run:
         return {}
@@ -151,9 +162,7 @@ def _restored_sizes(config: ExperimentConfig, sizing: Sizing, fixed: Mapping[str
 
 
 def require_stated_tokens(source: str, overrides: Overrides, budget: str | None, key: str) -> None:
-    """Raise ConfigError, which begins with ``key``, where ``train`` would choose settings of
-    tokenizer or lengths itself.
-    """
+    """Raise ConfigError (``key``) if ``train`` would choose settings of tokenizer or lengths."""
     if not (budget or budget_of(source, overrides)):
         return
     values = stated_settings(source, overrides)
@@ -167,8 +176,9 @@ def require_stated_tokens(source: str, overrides: Overrides, budget: str | None,
 
 
 def sizing_budget(source: str, overrides: Overrides, budget: str | None) -> str | None:
-    """Return the ``budget``, or the recipe's, by which ``train`` chooses sizes, if any; raises
-    ConfigError where it is refused.
+    """Return the ``budget``, or the recipe's, by which ``train`` chooses sizes, if any.
+
+    Raises ConfigError if ``train`` would refuse it.
     """
     limit = budget or budget_of(source, overrides)
     if limit:
@@ -180,17 +190,16 @@ def sizing_budget(source: str, overrides: Overrides, budget: str | None) -> str 
 
 
 def require_sizes(source: str, overrides: Overrides, key: str) -> None:
-    """Raise ConfigError, which begins with ``key``, where ``train`` would choose the sizes of a
-    recipe by a budget.
-    """
+    """Raise ConfigError (``key``) if ``train`` would choose the sizes of a recipe by a budget."""
     if budget_of(source, overrides) and "model.d_model" not in dict(overrides):
         remedy = "name a run that it trained (--config=RUN), or another recipe, or state model.d_model and all that a plan sets"
         raise ConfigError(key, f"--config={source} gets its sizes from a budget in train only", remedy)
 
 
 def _open_settings(fixed: Mapping[str, Any]) -> dict[str, int]:
-    """Values that are valid with any fixed settings, until the plan chooses: warm-up and lengths
-    of pairs.
+    """Return values of warm-up and lengths that are valid with any fixed settings.
+
+    They hold until the plan chooses others.
     """
     settings = {"optimizer.warmup_updates": 1}
     if fixed.get("task", DEFAULT_TASK) == DEFAULT_TASK:
@@ -199,8 +208,9 @@ def _open_settings(fixed: Mapping[str, Any]) -> dict[str, int]:
 
 
 def _sizing_of(config: ExperimentConfig, fixed: Mapping[str, Any], *, has_flag: bool) -> Sizing:
-    """Return the sizing of the task; raises ConfigError if it has none for this data and model, or
-    the length is fixed too.
+    """Return the sizing of the task.
+
+    Raises ConfigError if it has none for this data and model, or the length is fixed too.
     """
     sizings: Mapping[str, Sizing] = behind("sizes")
     sizing = sizings.get(config.task)
@@ -240,9 +250,7 @@ def _with(values: Mapping[str, Any], chosen: Mapping[str, Any], overrides: Overr
 
 @cache
 def flops_here() -> float:
-    """Floating-point operations per second of small matrix products in float32 on the cores that
-    this process may use.
-    """
+    """Measure the FLOP/s of small float32 matrix products on the cores of this process."""
     matrix = np.ones((PRODUCT_WIDTH, PRODUCT_WIDTH), np.float32)
     product, times = np.empty_like(matrix), []
     for _ in range(WARM_UP + ROUNDS):
@@ -302,8 +310,9 @@ def plan_with_vocabulary(config: ExperimentConfig, seconds: float, flops: float,
 def _supported_vocabulary(
     sample: CorpusSample, tokenizer: TokenizerConfig, wanted: int, fixed: Mapping[str, Any]
 ) -> VocabularyChoice:
-    """Return the vocabulary for a sample; unless it is fixed, its size is one that the sample
-    supports.
+    """Return the vocabulary for a sample.
+
+    Unless it is fixed, its size is one that the sample supports.
     """
     sides = sample.source, sample.target
     chosen = vocabulary_of(*sides, tokenizer.kind, wanted, fixed)
@@ -327,8 +336,9 @@ def _supported_vocabulary(
 
 
 def _words(text: str, side: SideText, kind: str) -> float:
-    """Words between spaces, or the words that have as many subwords as the text has characters or
-    bytes.
+    """Return the number of words between spaces.
+
+    Without spaces, and for bytes and characters, the number that would give as many tokens.
     """
     if kind in ("byte", "character"):
         return (len(text.encode()) if kind == "byte" else len(text)) / TOKENS_PER_WORD
@@ -368,9 +378,7 @@ def measure_text(data: TextDataConfig, seed: int) -> TextStatistics:
 
 
 def plans_text(plan: Callable[..., Plan]) -> Callable[..., Plan]:
-    """Return the ``plan`` of a ``Sizing`` for plain text, from a plan that takes the measured
-    text.
-    """
+    """Return the ``plan`` of a ``Sizing`` for text, from a plan that takes the measured text."""
 
     def planned(config: ExperimentConfig, seconds: float, flops: float, fixed: Mapping[str, Any]) -> Plan:
         text = measure_text(config.data, config.data_seed)
@@ -390,8 +398,9 @@ def plans_text(plan: Callable[..., Plan]) -> Callable[..., Plan]:
 
 
 def _count_tokens(config: ExperimentConfig, settings: Mapping[str, Any]) -> float:
-    """Return the tokens of the training text, with EOS, extrapolated from its first 4 MB and a
-    vocabulary of these.
+    """Return the number of tokens of the training text, with EOS.
+
+    Extrapolates from the first 4 MB and a vocabulary learned from them.
     """
     # This imports JAX.
     from transformer_jax.data.tokenizers.tokenizer_training import train_supported

@@ -239,7 +239,10 @@ def _costs(plan: Plan, contenders: Sequence[Contender], say: Callable[[str], Non
 
 
 class _Pilot:
-    """A hook that times ``updates`` (0: by seconds), counts if it ``is_first``, and stops."""
+    """A hook that times ``updates`` updates, or if 0 some seconds, and then stops the run.
+
+    If it ``is_first``, it also counts parameters, FLOPs and bytes.
+    """
 
     def __init__(self, updates: int, *, is_first: bool) -> None:
         self.updates, self._is_first, self._is_over = updates, is_first, False

@@ -222,7 +222,9 @@ def _judged(idea: Result, base: Result, metric: Metric) -> Result:
 
 
 def power_statement(plan: Plan, results: Sequence[Result], seeds: int, metric: Metric, effect: float) -> str:
-    """Say which difference ``seeds`` can show, and how many an ``effect`` (0: the floor) needs.
+    """Return a line on the difference that ``seeds`` can show, and the seeds that ``effect`` needs.
+
+    An ``effect`` of 0 stands for the noise floor.
 
     The standard deviation of differences, and the range that its 95 % interval gives, is the root
     mean square over the ideas tested so far. Before a test it is that of independent runs.

@@ -165,7 +165,7 @@ def _open_storage(sweep: Sweep, url: str, grace_seconds: float) -> RDBStorage:
 
 
 def answered(ask: Callable[[], Answer]) -> Answer:
-    """Query the database, and retry for ten minutes while it does not respond."""
+    """Return the result of ``ask``, a query. Retries for ten minutes without a response."""
     end, is_first = time.monotonic() + WAIT_SECONDS, True
     while True:
         try:

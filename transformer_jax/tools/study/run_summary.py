@@ -193,7 +193,7 @@ def find_runs(arguments: Sequence[str]) -> list[Path]:
 
 
 def run_of(path: Path) -> Path:
-    """Return the run directory ``path``, or the run directory of the file ``path``."""
+    """Return the run directory ``path``, or the one of the file ``path``."""
     run = path if path.is_dir() else path.parent
     if not path.exists() or not _is_run(run):
         problem = f"no config.json in {run}" if path.exists() else "does not exist"

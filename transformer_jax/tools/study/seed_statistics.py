@@ -82,7 +82,10 @@ def detectable(deviation: float, pairs: int, tests: int = 1) -> float:
 
 
 def seeds_needed(difference: float, deviation: float, tests: int = 1) -> int | None:
-    """Return the fewest pairs that find a difference with probability 0.8, or None."""
+    """Return the fewest pairs that find a difference with probability 0.8.
+
+    None for more than ``MOST_SEEDS``.
+    """
     if not deviation:
         return 2
     ratio = abs(difference) / deviation

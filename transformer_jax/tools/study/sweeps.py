@@ -187,7 +187,7 @@ class Sweep:
 
 
 class TrialRow(NamedTuple):
-    """A trial with the ``value`` and all ``metrics`` of its best validation, at ``step``."""
+    """A trial with the ``value`` and all ``metrics`` of its best validation so far, at ``step``."""
 
     number: int
     state: str
@@ -278,9 +278,9 @@ def _measured(key: str, settings: ExperimentConfig) -> Metric:
         raise ConfigError("metric", problem, f"one of {', '.join(metrics)}")
     needed = metrics[key].needs
     if needed and not attrgetter(needed)(settings):
-        raise ConfigError(needed, f"is not set, so {key} is never measured", "set it")
+        raise ConfigError(needed, f"is not set, so {key} is never measured", f"set {needed}")
     if not settings.training.evaluate_every:
-        raise ConfigError("training.evaluate_every", f"0, so {key} is never reported", "set it")
+        raise ConfigError("training.evaluate_every", f"0, so {key} is never reported", "set an interval of updates")
     return metrics[key]
 
 

@@ -161,7 +161,10 @@ def _is_number(field: str) -> bool:
 
 
 class Score(NamedTuple):
-    """Accuracy of analogies, or Spearman's rank correlation, over the ``covered`` items."""
+    """Accuracy of analogies, or Spearman's rank correlation, over the ``covered`` items.
+
+    None if undefined.
+    """
 
     name: str
     value: float | None

@@ -32,7 +32,7 @@ def value_residual(params: Any, inputs: AttentionInputs, mask: np.ndarray) -> np
 
 
 def qk_norm(params: Any, inputs: AttentionInputs, mask: np.ndarray) -> np.ndarray:
-    """Return softmax(LN(Q) LN(K)^T / sqrt(K)) V (Dehghani et al. 2023, section 2)."""
+    """Attend with softmax(LN(Q) LN(K)^T / sqrt(K)) (Dehghani et al. 2023, section 2)."""
     gains, epsilon = params["changes_qk_norm"], inputs.model.norm_epsilon
     return multi_head(
         params,
@@ -44,7 +44,7 @@ def qk_norm(params: Any, inputs: AttentionInputs, mask: np.ndarray) -> np.ndarra
 
 
 def soft_cap(params: Any, inputs: AttentionInputs, mask: np.ndarray) -> np.ndarray:
-    """Return cap tanh(score / cap) (Gemma 2, 2024, section 2)."""
+    """Attend with scores cap tanh(score / cap) (Gemma 2, 2024, section 2)."""
     cap = inputs.settings.cap
     return multi_head(params, inputs, mask, scores=lambda scores: cap * np.tanh(scores / cap))
 
@@ -69,24 +69,24 @@ def talking_heads(params: Any, inputs: AttentionInputs, mask: np.ndarray) -> np.
 
 
 def softmax_one(params: Any, inputs: AttentionInputs, mask: np.ndarray) -> np.ndarray:
-    """Return exp(s_i) / (1 + sum_j exp(s_j)) (Miller 2023)."""
+    """Attend with weights exp(s_i) / (1 + sum_j exp(s_j)) (Miller 2023)."""
     return _with_rest(np.ones(()), params, inputs, mask)
 
 
 def sigmoid(params: Any, inputs: AttentionInputs, mask: np.ndarray) -> np.ndarray:
-    """Return sigmoid(s_i - ln n), n the visible keys (Ramapuram et al. 2024, equation 3)."""
+    """Attend with weights sigmoid(s_i - ln n) for n visible keys (Ramapuram et al. 2024, eq. 3)."""
     visible = np.maximum(mask.sum(-1), 1)[:, None, :, None]
     return multi_head(params, inputs, mask, weights=lambda scores: equations.sigmoid(scores - np.log(visible)))
 
 
 def mup(params: Any, inputs: AttentionInputs, mask: np.ndarray) -> np.ndarray:
-    """Return q k / K times the root of the base size (Yang et al. 2022, definition 4.1)."""
+    """Attend with scores q k sqrt(base K) / K (Yang et al. 2022, definition 4.1)."""
     factor = np.sqrt(inputs.settings.base_key_size / inputs.model.head_key_size)
     return multi_head(params, inputs, mask, scores=lambda scores: scores * factor)
 
 
 def latent(params: Any, inputs: AttentionInputs, mask: np.ndarray) -> np.ndarray:
-    """Return softmax([q^C; q^R] [k^C; k^R] / sqrt(K + R)) v^C (DeepSeek-V2, 2024, eq. 9 to 19)."""
+    """Attend with softmax([q^C; q^R] [k^C; k^R] / sqrt(K + R)) (DeepSeek-V2, 2024, eq. 9 to 19)."""
 
     def compressed(x: np.ndarray, name: str) -> np.ndarray:
         c = x @ params[f"{name}_kernel"]
@@ -111,7 +111,7 @@ def latent(params: Any, inputs: AttentionInputs, mask: np.ndarray) -> np.ndarray
 
 
 def gated(params: Any, inputs: AttentionInputs, mask: np.ndarray) -> np.ndarray:
-    """Return Y * sigmoid(X W), with gates of dimensions or heads (Qiu et al. 2025, equation 5)."""
+    """Attend, with gates of dimensions or heads: Y * sigmoid(X W) (Qiu et al. 2025, equation 5)."""
     (kernel,) = params["changes_gated"].values()
     logits = np.tensordot(inputs.x, kernel, axes=1)
     gates = equations.sigmoid(logits.reshape(*logits.shape[:3], -1))
@@ -119,7 +119,7 @@ def gated(params: Any, inputs: AttentionInputs, mask: np.ndarray) -> np.ndarray:
 
 
 def differential(params: Any, inputs: AttentionInputs, mask: np.ndarray) -> np.ndarray:
-    """Return (softmax(Q1 K1^T) - lambda softmax(Q2 K2^T)) V (Ye et al. 2025, equations 1 to 3)."""
+    """Attend with softmax(Q1 K1^T) - lambda softmax(Q2 K2^T) (Ye et al. 2025, equations 1 to 3)."""
     of, initial = params["changes_differential"], inputs.settings.initial_factor
     initial = initial or 0.8 - 0.6 * np.exp(-0.3 * inputs.site.index)
     (query1, query2), (key1, key2) = of["lambda_query"], of["lambda_key"]
@@ -141,7 +141,7 @@ def differential(params: Any, inputs: AttentionInputs, mask: np.ndarray) -> np.n
 
 
 def sink(params: Any, inputs: AttentionInputs, mask: np.ndarray) -> np.ndarray:
-    """Return exp(s_i) / (exp(b) + sum_j exp(s_j)) (Agarwal et al. 2025, gpt-oss, section 2.2)."""
+    """Attend with weights exp(s_i) / (exp(b) + sum_j exp(s_j)) (gpt-oss, 2025, section 2.2)."""
     return _with_rest(np.exp(params["changes_sink"]["sinks"])[:, None, None], params, inputs, mask)
 
 
@@ -153,7 +153,7 @@ def _with_rest(rest: np.ndarray, params: Any, inputs: AttentionInputs, mask: np.
 
 
 def softpick(params: Any, inputs: AttentionInputs, mask: np.ndarray) -> np.ndarray:
-    """Return ReLU(exp(s_i) - 1) / sum_j |exp(s_j) - 1| (Zuhri et al. 2025, section 3)."""
+    """Attend with weights ReLU(exp(s_i) - 1) / sum_j |exp(s_j) - 1| (Zuhri et al. 2025)."""
 
     def weights(scores: np.ndarray) -> np.ndarray:
         terms = (np.exp(scores) - 1.0) * mask[:, None]

@@ -11,7 +11,7 @@ ACTIVATIONS = {"relu": equations.relu, "gelu": equations.gelu}
 
 
 def z_loss(params: Any, inputs: LossInputs, mask: np.ndarray) -> float:
-    """weight log(Z)^2 (Chowdhery et al. 2022, PaLM, section 5)."""
+    """Return weight log(Z)^2 (Chowdhery et al. 2022, PaLM, section 5)."""
     log_normalizers = np.log(np.exp(inputs.logits[0]).sum(-1))
     return float(inputs.settings.weight * np.sum(log_normalizers**2 * mask))
 
@@ -33,7 +33,10 @@ def r_drop(params: Any, inputs: LossInputs, mask: np.ndarray) -> float:
 
 
 def load_balance(params: Any, inputs: LossInputs, mask: np.ndarray) -> float:
-    """Return N sum_i f_i P_i of layers, with padding, times tokens (Fedus et al. 2022, eq. 4)."""
+    """Return tokens times the sum of N sum_i f_i P_i over layers (Fedus et al. 2022, eq. 4).
+
+    Padding counts for f and P.
+    """
     total, top = 0.0, inputs.parts["mixture_of_experts"].experts_per_token
     for of_layer, x in inputs.feed_forward:
         p = softmax(x @ of_layer["router_kernel"])

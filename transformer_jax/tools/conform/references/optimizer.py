@@ -10,7 +10,7 @@ Arrays = dict[str, np.ndarray]
 
 
 def lion(params: Arrays, inputs: UpdateInputs, mask: None) -> Arrays:
-    """Return sign(b1 m + (1 - b1) g), m = b2 m + (1 - b2) g later (Chen et al. 2023)."""
+    """Return sign(b1 m + (1 - b1) g), then m = b2 m + (1 - b2) g (Chen et al. 2023)."""
     b1, b2 = inputs.hyperparameters.b1, inputs.hyperparameters.b2
     directions = {}
     for path in params:

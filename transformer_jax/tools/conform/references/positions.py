@@ -16,13 +16,13 @@ from transformer_jax.tools.conform.equations import (
 
 
 def rope(params: Any, inputs: AttentionInputs, mask: np.ndarray) -> np.ndarray:
-    """Rotate pairs of dimensions by m theta_i, theta_i = base^(-2 i / d) (Su et al. 2021)."""
+    """Attend with pairs of dimensions rotated by m base^(-2 i / d) (Su et al. 2021)."""
     queries, keys = _rotations(inputs)
     return multi_head(params, inputs, mask, queries=queries, keys=keys)
 
 
 def ngpt(params: Any, inputs: AttentionInputs, mask: np.ndarray) -> np.ndarray:
-    """Return softmax(sqrt(d_k) q k), q and k of unit norm times s_qk (Loshchilov et al. 2024)."""
+    """Attend with scores sqrt(d_k) q k, unit vectors q, k times s_qk (Loshchilov et al. 2024)."""
     scales = (params["changes_ngpt"]["ngpt_factors"] * np.sqrt(inputs.model.d_model))[:, None]
     identity = (np.asarray, np.asarray)
     rotations = _rotations(inputs) if inputs.site.kind == "self" else identity
@@ -44,14 +44,14 @@ def _rotations(inputs: AttentionInputs) -> list[ArrayChange]:
 
 
 def alibi(params: Any, inputs: AttentionInputs, mask: np.ndarray) -> np.ndarray:
-    """Return q k / sqrt(K) - 2^(-8 h / H) |distance| (Press et al. 2022, section 3)."""
+    """Attend with scores q k / sqrt(K) - 2^(-8 h / H) |distance| (Press et al. 2022, section 3)."""
     number = inputs.model.num_heads
     slopes = 2.0 ** (-8.0 * np.arange(1, number + 1) / number)[:, None, None]
     return multi_head(params, inputs, mask, scores=lambda scores: scores - slopes * np.abs(distances(inputs)))
 
 
 def t5(params: Any, inputs: AttentionInputs, mask: np.ndarray) -> np.ndarray:
-    """Return q k / sqrt(K) + a bias of the distance's bucket (Raffel et al. 2020, section 2.1)."""
+    """Attend with a bias by bucket of distances on the scores (Raffel et al. 2020, section 2.1)."""
 
     def bucket(distance: int) -> int:
         buckets, first = inputs.settings.buckets, 0
@@ -71,7 +71,7 @@ def t5(params: Any, inputs: AttentionInputs, mask: np.ndarray) -> np.ndarray:
 
 
 def shaw(params: Any, inputs: AttentionInputs, mask: np.ndarray) -> np.ndarray:
-    """Return q (k + a) / sqrt(K), a of the clipped distance (Shaw et al. 2018, eq. 2 and 4)."""
+    """Attend with scores q (k + a) / sqrt(K), a of the clipped distance (Shaw et al. 2018)."""
     farthest = inputs.settings.max_distance
     index = np.clip(distances(inputs)[:, 0], -farthest, farthest) + farthest
     vectors = params["changes_shaw"]["relative"][index]

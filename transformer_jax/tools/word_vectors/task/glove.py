@@ -44,7 +44,7 @@ class PairBlock(NamedTuple):
 
 
 class Glove:
-    """Weighted least squares f(X) (w v + b + c - log X)^2 / 2 (equation 8, halved as they do)."""
+    """Weighted least squares f(X) (w v + b + c - log X)^2 / 2 (half of equation 8, as in GloVe)."""
 
     def __init__(self, config: GloveConfig) -> None:
         self._x_max, self._alpha = config.x_max, config.alpha

@@ -90,7 +90,10 @@ def row_update_rule(config: ExperimentConfig, lookups: Lookups, loss: RowLoss, m
 
 
 def _by_table(by_name: Mapping[str, Lookup], gradients: Mapping[str, Array]) -> dict[TablePath, tuple[Array, ...]]:
-    """Join ids [N] and gradients [N, D] by table for one scatter. XLA copies between two."""
+    """Join ids [N] and gradients [N, D] by table for one scatter.
+
+    Between two scatters XLA copies the table.
+    """
     joined: dict[TablePath, list[tuple[Array, Array]]] = {}
     for name, lookup in by_name.items():
         rows = gradients[name].reshape(-1, gradients[name].shape[-1])

@@ -35,7 +35,7 @@ def random_bits(seed: int, update: int, stream: int) -> RandomBits:
 
 
 def counts_of_words(store: DocumentStore, vocabulary_size: int, min_count: int) -> np.ndarray:
-    """Count ids in a store, int64 [V], with 0 for special ids and words below ``min_count``.
+    """Return counts of ids in a store, int64 [V], 0 for special ids and words below ``min_count``.
 
     Reads a few million ids at a time. Raises DataError unless at least two words are left.
     """
