@@ -48,7 +48,7 @@ def source_of(file: str, name: str, root: Path = DOCS.parent) -> str:
 
 
 def page(text: str) -> str:
-    """Return a page with the code that it names as it is now."""
+    """Return a page with the current source of the code that it names."""
     return CODE.sub(lambda match: f"{match[1]}{source_of(match[3], match[2])}\n```", text)
 
 

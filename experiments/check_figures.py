@@ -5,8 +5,8 @@ python experiments/check_figures.py
 A figure is a number with decimals in a sentence or table row that names a unit of measurement, or a
 whole number with a unit that only measurements have. It must be, or round, a number in the README
 or results/ of an experiment that its sentence links to, else its paragraph, else its section (in a
-recipe, the file); a link to a heading counts only what is below it. Prints file, line, figure and
-sentence of all others, and exits with status 1 if there are any.
+recipe, the file); a link to a heading counts only the section below it. Prints file, line, figure
+and sentence of all others, and exits with status 1 if there are any.
 
 A wrong number of four digits passes by chance in 2 of 100 cases, of three in 22, of two in 55.
 """

@@ -39,8 +39,7 @@ SETTINGS = "model", "data", "batching", "tokens_per_update", "device", "rounds",
 
 
 class Contestant(NamedTuple):
-    """A script beside this file with its arguments, what is added to its environment, and the
-    ceiling it works under."""
+    """A script beside this file: its arguments, additions to its environment, and its ceiling."""
 
     command: tuple[str, ...]
     environment: dict[str, str]

@@ -229,8 +229,7 @@ def transformer_flops(source: np.ndarray, target: np.ndarray, model: Transformer
         decoder layer   8 T d^2 + 4 T^2 d + (4 T + 4 S) d^2 + 4 S T d (attention to the source) + 4 T d f
 
     Attention counts as a full square though half of the decoder's is masked. Everything else
-    (norms, softmax, dropout, Adam, embedding look-ups) is not counted: it is overhead of whoever
-    needs time for it.
+    (norms, softmax, dropout, Adam, embedding look-ups) is not counted: it is overhead.
     """
     d, f = model.d_model, model.d_ff
     encoder_layer = 8 * source * d**2 + 4 * source**2 * d + 4 * source * d * f

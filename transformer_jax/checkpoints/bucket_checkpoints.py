@@ -150,7 +150,10 @@ class BucketFolder(CheckpointFolder):
 
 
 def remove_uncommitted(checkpoints: StorePath) -> None:
-    """Remove checkpoints whose save or deletion a kill cut short. Marks those of version 0.1."""
+    """Remove checkpoints whose save or deletion a kill cut short.
+
+    Mark whole checkpoints that an earlier version uploaded from a disk.
+    """
     objects = checkpoints.objects()
     for name in sorted({name.partition("/")[0] for name in objects}):
         if not is_step(name):

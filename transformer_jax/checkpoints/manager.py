@@ -98,9 +98,9 @@ class Checkpoints(CheckpointReader):
     ) -> None:
         """Start writing ``state`` under its step, unless that step exists.
 
-        ``evaluated``: the parameters to restore for evaluation, by default those of ``state``.
-        Raises SaveFailed, as ``wait`` and ``require_saving`` do, when this save or the one before
-        failed.
+        ``evaluated``: the parameters to restore for evaluation, by default the parameters of
+        ``state``. Raises SaveFailed, as ``wait`` and ``require_saving`` do, when this save or the
+        one before failed.
         """
         step = int(state.step)
         # Also one that is being written.

@@ -307,7 +307,7 @@ CPU_WIDTH_MULTIPLE = 4
 
 @dataclass(frozen=True)
 class BatchingConfig:
-    """Batching of sentence pairs in a few static shapes, whatever the number of devices."""
+    """Batching of sentence pairs in a few static shapes, the same for any number of devices."""
 
     kind: Literal["buckets", "packed"] = setting(
         "buckets", "Rows of a batch: one pair, in buckets of similar lengths, or several pairs packed into each."

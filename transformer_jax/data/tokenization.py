@@ -302,7 +302,7 @@ class DocumentTokenization(Tokenization[DocumentStore]):
 
 
 def _name(split: str, identity: object) -> str:
-    """Return the folder of a store: the split, and a digest of what determines the content."""
+    """Return the folder of a store: the split, and a digest of all that determines the content."""
     key = hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()[:32]
     return re.sub(r"[^\w.-]+", "_", split)[:40] + f"-{key}"
 

@@ -28,7 +28,7 @@ class Search(NamedTuple):
 
     ``results`` returns the hypotheses of a state, which are final when a sentence is done. States
     have ``position``, ``is_done``, ``cache`` and the ids of ``alive`` and ``finished`` as
-    ``BeamState``. Every other leaf is [B, ...] or a scalar, whatever the capacity.
+    ``BeamState``. Every other leaf is [B, ...] or a scalar, for every capacity.
     """
 
     start: Callable[..., Any]

@@ -16,7 +16,7 @@ from transformer_jax.training.sharding import path_of
 
 @dataclass(frozen=True)
 class MuonSettings:
-    """Settings of the matrices; Adam has those of the optimizer, with Nesterov momentum."""
+    """Settings for matrices. Adam uses the settings of the optimizer, with Nesterov momentum."""
 
     beta: float = setting(0.95, "Decay of the momentum.", at_least=0, below=1, program="traced")
     iterations: int = setting(5, "Newton-Schulz iterations of an update.")

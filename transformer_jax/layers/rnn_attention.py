@@ -251,7 +251,7 @@ class ContentAttention(RnnAttention):
 
 
 class LocationBasedAttention(RnnAttention):
-    """softmax(W q), weights of positions, whatever their content (Luong et al. 2015, eq. 8).
+    """softmax(W q), weights of positions, independent of their content (Luong et al. 2015, eq. 8).
 
     A shorter source uses the first of the P positions (the paper normalizes over all P); positions
     beyond P get no weight. Parameter: ``kernel`` [D, P].

@@ -57,7 +57,7 @@ def build_model(
     """Return the model of ``config`` for vocabularies of these sizes.
 
     ``rates`` replace the rates of ``config``, and may be arguments of a compiled function.
-    ``parts`` are the settings of parts by name, by default those of ``config``. A recurrent model
+    ``parts`` are the settings of parts by name, by default from ``config``. A recurrent model
     ignores ``on``.
     """
     rates = rates_of(config) if rates is None else rates
@@ -223,7 +223,7 @@ class PartMaker(NamedTuple):
         return self.part("mixer", name, site, precision=self.precision)
 
     def attention(self, changed: frozenset[str], site: Site) -> MultiHeadAttention:
-        """Make the attention of ``model.attention``, with its changes and then those of positions.
+        """Make the attention of ``model.attention``, with its changes and the changes of positions.
 
         ``changed``: stacks whose positions change the scores of all layers. Raises ConfigError if
         an attention other than the paper's would have to be changed.

@@ -225,13 +225,13 @@ def _parts_of(index: Index) -> dict[tuple[str, str], ListedPart]:
 
 @cache
 def own_parts() -> Mapping[tuple[str, str], ListedPart]:
-    """Return the parts of the package by kind and name, those of the core first."""
+    """Return the parts of the package by kind and name, the core first."""
     return {part: listed for index in own_indexes() for part, listed in _parts_of(index).items()}
 
 
 @cache
 def all_parts() -> Mapping[tuple[str, str], ListedPart]:
-    """Return the parts of the package, then those of other distributions."""
+    """Return the parts of the package, then the parts of other distributions."""
     return {part: listed for index in indexes() for part, listed in _parts_of(index).items()}
 
 
@@ -272,5 +272,5 @@ def behind(door: str) -> dict[str, Any]:
 
 
 def single_behind(door: str) -> Any:
-    """Import and return what the only tool at a door offers, or None."""
+    """Import and return the object that the only tool at a door offers, or None."""
     return next(iter(behind(door).values()), None)

@@ -119,7 +119,7 @@ def registered(kind: str, convert: Callable[[Any], Any] = lambda part: part) -> 
 
 
 def names_of(kind: str) -> tuple[str, ...]:
-    """Return the names of all parts of a kind, those of the core first, without importing them."""
+    """Return the names of all parts of a kind, the core first, without importing them."""
     load_installed_plugins()
     names = (*(name for owner, name in all_parts() if owner == kind), *sorted(_REGISTERED[kind]))
     return tuple(dict.fromkeys(names))
@@ -166,7 +166,7 @@ def names_with_settings() -> tuple[str, ...]:
 
 
 def _listed(kind: str, name: str) -> ListedPart | None:
-    """Return the entry of a part in an index, first in those of the package."""
+    """Return the entry of a part in an index. The indices of the package come first."""
     if (kind, name) in own_parts():
         return own_parts()[kind, name]
     return None if name in _REGISTERED[kind] else all_parts().get((kind, name))

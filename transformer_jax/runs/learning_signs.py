@@ -16,7 +16,7 @@ from transformer_jax.runs.metrics_log import read_metrics
 
 # Before twice the warm-up and this share of the updates a model may not have learned yet.
 SHARE_OF_UPDATES = 0.2
-# Entropy of cross attention, as a share of that of uniform weights.
+# Entropy of cross attention, as a share of the entropy of uniform weights.
 UNIFORM = 0.98
 # Training loss, as a share of the entropy of token frequencies.
 GUESSING = 0.98

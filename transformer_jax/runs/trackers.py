@@ -32,7 +32,7 @@ class Tracker(Protocol):
         """Make the records so far durable. Called at every checkpoint."""
 
     def close(self) -> None:
-        """Release what the tracker holds. Called once, at the end."""
+        """Release the resources of the tracker. Called once, at the end."""
 
 
 @register("tracker", "tensorboard")

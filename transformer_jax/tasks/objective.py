@@ -94,7 +94,7 @@ class OpenTask:
     new_objective: Callable[..., Any]
 
     def __init__(self, config: ExperimentConfig, tokenizers: TokenizerPair, mesh: Mesh, objective: Any = None) -> None:
-        """Open a task, whose ``objective`` is by default that of the settings."""
+        """Open a task. The settings choose its ``objective`` by default."""
         self.config, self.tokenizers, self.mesh = config, tokenizers, mesh
         self._sizes = tokenizers.source.vocabulary_size, tokenizers.target.vocabulary_size
         if objective is not None:

@@ -15,7 +15,7 @@ from transformer_jax.registry.plugins import register, registered, with_settings
 from transformer_jax.training.schedules import Schedule
 from transformer_jax.training.sharding import path_of
 
-# By the last part of their path, whatever their axes: biases of heads and gates have two.
+# By the last part of their path, not by their axes: biases of heads and gates have two.
 VECTORS = r"(bias|scale|gain|vector)$"
 # In changes of attention only kernels decay: distances and mixtures of heads are no projections.
 NEVER_DECAYED = rf"{VECTORS}|biases$|(^|/)changes_.*(?<!kernel)$"
@@ -85,7 +85,7 @@ def make_optimizer(
 ) -> optax.GradientTransformation:
     """Return clipping by global norm, the rule ``name``, weight decay, and the learning rate.
 
-    The rate is that of the update after ``step``. Rules get no weight decay: it is added behind
+    The rate belongs to the update after ``step``. Rules get no weight decay: it is added behind
     them, as in adamw. Adafactor multiplies its rate with the parameter's scale, so its
     ``learning_rate`` is relative. ``parts``: the settings of parts.
     """

@@ -92,7 +92,7 @@ class Watch:
         return {name: statistic.of_pass(activations) for name, statistic in self._watched.items()}
 
     def with_micro_batch(self, of_pass: dict[str, Ratios], gradient: PyTree, tokens: Array) -> dict[str, Ratios]:
-        """Add statistics of the micro-batch to those of its pass."""
+        """Add statistics of the micro-batch to the statistics of its pass."""
         watched = self._watched.items()
         return {name: of_pass.get(name, {}) | part.of_micro_batch(gradient, tokens) for name, part in watched}
 

@@ -104,7 +104,7 @@ def backends_agree(trial: Trial, length: int) -> str:
 
 
 def jit_equals_eager(trial: Trial, length: int) -> str:
-    """Check that loss and gradient without jit are those of the optimizing compiler."""
+    """Check that loss and gradient are the same with and without jit."""
     pairs = sentences(ROWS, length)
     expected = trial.loss_and_gradient(pairs)
     with jax.disable_jit():

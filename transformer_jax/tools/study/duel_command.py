@@ -97,7 +97,7 @@ def duel(values: flags.Values) -> int:
         results = results_of(plan, metric, trials)
         return plan, trials, results, power_statement(plan, results, values.seeds, metric, values.effect)
 
-    # The base alone first: its noise floor says what the ideas' runs can show.
+    # The base runs first: its noise floor limits the effects that the ideas' runs can show.
     for rows in ([BASE], names):
         print(look()[-1], flush=True)
         if status := _sweep(values, workdir, rows, plugins):

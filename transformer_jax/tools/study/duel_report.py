@@ -227,7 +227,7 @@ def power_statement(plan: Plan, results: Sequence[Result], seeds: int, metric: M
     An ``effect`` of 0 stands for the noise floor.
 
     The standard deviation of differences, and the range that its 95 % interval gives, is the root
-    mean square over the ideas tested so far. Before a test it is that of independent runs.
+    mean square over the ideas tested so far. Before a test it assumes independent runs.
     """
     # A test uses all seeds that an idea has in the folder.
     seeds = max(seeds, min((len(result.runs) for result in results[1:]), default=0))

@@ -39,7 +39,7 @@ def paired_test(differences: Sequence[float], tests: int = 1) -> PairedTest | No
 
     Bonferroni's method widens the interval for this number of ``tests``. Equal differences, which a
     discrete metric can give, have deviation 0. Then p is 1 if they are 0, and otherwise p of the
-    sign test, 2^(1-pairs), and the interval is that of a t test with this p.
+    sign test, 2^(1-pairs), and the interval comes from a t test with this p.
     """
     if len(differences) < 2:
         return None

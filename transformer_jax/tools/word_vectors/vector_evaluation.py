@@ -238,7 +238,7 @@ class VectorReport(NamedTuple):
 
 
 def evaluate_vectors(vectors: KeyedVectors, test_sets: Sequence[WordTestSet]) -> VectorReport:
-    """Answer the analogies by 3CosAdd, and rank the pairs by cosine, whatever the case of words."""
+    """Answer the analogies by 3CosAdd, and rank the pairs by cosine, ignoring case."""
     words = _as_words(vectors)
     score = {"analogies": _score_analogies, "similarity": _score_similarity}
     scores = [score[test_set.kind](words, test_set) for test_set in test_sets]
