@@ -31,6 +31,7 @@ ALLOWED: dict[str, dict[str, tuple[str, ...]]] = {
     "data.md": {"a threshold in the code": ("0.98",)},
     "duel.md": {"levels of tests, and an example of a verdict": ("0.05", "0.80", "0.30")},
     "getting_started.md": {"sizes of packages, in uv.lock": ("1.6", "4.2", "2.5", "2.9", "1.3", "6.6")},
+    "language_models.md": {"a threshold in the code": ("0.06",)},
     "low_bleu.md": {"thresholds of advice": ("0.9", "0.98")},
     "paper_to_code.md": {"a section of the paper": ("3.4",)},
 }
@@ -119,7 +120,7 @@ def results(experiment: str, anchor: str) -> tuple[float, ...]:
     folder = ROOT / "experiments" / experiment
     readme = folder / "README.md"
     texts = [below(anchor, readme.read_text(encoding="utf-8"))] if readme.is_file() else []
-    tables = (*folder.glob("results/*.md"), *folder.glob("results/*.csv"))
+    tables = (file for kind in ("md", "csv", "jsonl") for file in folder.glob(f"results/*.{kind}"))
     text = without_code("\n".join([*texts, *(file.read_text(encoding="utf-8") for file in tables)]))
     return tuple(map(value, re.findall(r"\d{1,3}(?:,\d{3})+|\d+(?:\.\d+)?", text)))
 

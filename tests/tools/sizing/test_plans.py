@@ -38,9 +38,9 @@ def parameters_of(plan) -> int:
 
 @pytest.mark.parametrize("flops", [6e10, 2e11, 3e12])
 @pytest.mark.parametrize("words", [3, 12, 25])
-def test_more_text_or_more_time_never_gives_a_smaller_model_nor_fewer_tokens(flops, words):
+def test_more_text_or_more_time_never_gives_a_smaller_model(flops, words):
     pairs = [100, 3_000, 9_999, 10_000, 29_000, 199_999, 200_000, 500_000, 2_000_000, 40_000_000]
-    seconds = [1200, 1800, 3600, 5400, 12 * 3600, 28 * 3600, 100 * 3600, 1000 * 3600]
+    seconds = [240, 600, 1200, 1800, 3600, 5400, 12 * 3600, 28 * 3600, 100 * 3600, 1000 * 3600]
     grid = [[plan_translation(CorpusStatistics(number, words), time, flops) for time in seconds] for number in pairs]
     sizes = np.array([[parameters_of(plan) for plan in row] for row in grid])
     assert (np.diff(sizes, axis=0) >= 0).all() and (np.diff(sizes, axis=1) >= 0).all()

@@ -97,6 +97,8 @@ def test_text_of_any_task_is_sized_and_a_length_of_the_recipe_stays(sized, tmp_p
         assert config.training.num_updates >= 20 and said.startswith("budget 1m: ")
         assert record["sizing"]["estimated_seconds"] <= 61
     assert sized_config("language_model", text, "none").remark.startswith("budget 1h: ")
+    small = sized_config("language_model", [*text, ("batching.tokens_per_update", "1024")], "none").config.batching
+    assert (small.tokens_per_update, small.context_length) == (1024, 128)
     with pytest.raises(ConfigError, match=r"num_updates=1980 is stated already; .*--config=word_vectors:text"):
         sized_config("word_vectors:skip_gram", text, "none", "1m")
 

@@ -204,6 +204,8 @@ def _open_settings(fixed: Mapping[str, Any]) -> dict[str, int]:
     settings = {"optimizer.warmup_updates": 1}
     if fixed.get("task", DEFAULT_TASK) == DEFAULT_TASK:
         settings |= {f"data.max_{side}_tokens": 8 for side in ("source", "target")}
+    if fixed.get("task") == "language_model":
+        settings |= {"batching.context_length": 2, "decoding.max_new_tokens": 1}
     return {key: value for key, value in settings.items() if key not in fixed}
 
 
