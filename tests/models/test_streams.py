@@ -90,7 +90,7 @@ HYBRID = {"attention": "grouped_query,value_residual", "mixers": "attention ssru
     ("model", "settings"),
     [
         ("translation", BOTH),
-        ("language_model", HYBRID),
+        pytest.param("language_model", HYBRID, marks=pytest.mark.slow),
         pytest.param("language_model", BOTH, marks=pytest.mark.slow),
         pytest.param("translation", STREAMS, marks=pytest.mark.slow),
         pytest.param("language_model", STREAMS, marks=pytest.mark.slow),
