@@ -164,7 +164,7 @@ class Run:
     @property
     def steps(self) -> tuple[int, ...]:
         """The update of the checkpoint, or the updates of the averaged checkpoints."""
-        return tuple(self._trained.steps)
+        return self._trained.steps
 
     @overload
     def translate(self, text: str, **options: Unpack[TranslationOptions]) -> str: ...  # type: ignore[overload-overlap]
@@ -313,8 +313,7 @@ class Run:
             if source is not None:
                 if limit:
                     raise ConfigError("limit", "source is scored whole", "leave it out")
-                evaluation: Evaluation = self._trained.task.evaluate_text(self.params, text, Path(source).name)
-                return evaluation
+                return self._trained.task.evaluate_text(self.params, text, Path(source).name)
             name = split or "test"
             task_class(self.config.task).require_split(self.config, name)
             return self._trained.evaluate(name, limit=limit)

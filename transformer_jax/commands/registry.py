@@ -26,8 +26,7 @@ def load_command(name: str) -> flags.Command:
         near = meant[0] if meant else nearest(name, listed)
         hint = f"did you mean {near}?" if near else f"commands are {', '.join(listed)}"
         raise ConfigError(f"{name!r} is not a command", remedy=hint)
-    command: flags.Command = listed[name].load()
-    return command
+    return listed[name].load()
 
 
 def command_help(name: str) -> str:

@@ -135,8 +135,7 @@ def cached_split(
         part = folder / SHARDS / shard.name
         part.mkdir(parents=True)
         counts = work.write(part, shard)
-        types: dict[str, str] = counts.pop("types")
-        arrays = {name: completed_array(part / name / "0", dtype) for name, dtype in types.items()}
+        arrays = {name: completed_array(part / name / "0", dtype) for name, dtype in counts.pop("types").items()}
         described = {"settings": settings, **counts, "arrays": arrays}
         (part / PART).write_text(sealed(described), encoding="utf-8")
         (folder / MANIFEST).write_text(sealed({"parts": {shard.name: described}}), encoding="utf-8")
@@ -250,8 +249,7 @@ def shared_tokenizers(address: str, settings: Mapping[str, object], key: str) ->
     if not described:
         finished_manifest(address)
         raise DataError(f"{key}: {address} has no tokenizers; write the store again")
-    compared = {name: described.get(name) for name in settings}
-    _require_equal(compared, settings, f"{key}: {address} has tokenizers")
+    _require_equal({name: described.get(name) for name in settings}, settings, f"{key}: {address} has tokenizers")
     return load_tokenizers(folder)
 
 
@@ -351,15 +349,14 @@ def open_token_store(
     work = PairTokenization(corpus, split, tokenizers, config if is_training else None)
     store = open_split(work, config.cache_directory, config.store if is_training else "")
     if store.num_pairs == 0:
-        read, dropped = store.statistics.read, store.statistics.dropped
-        reasons = "; ".join(f"{count:,} of {read:,}: {reason}" for reason, count in dropped.items() if count)
+        dropped = {reason: count for reason, count in store.statistics.dropped.items() if count}
+        reasons = "; ".join(f"{count:,} of {store.statistics.read:,}: {reason}" for reason, count in dropped.items())
         limits = {
             "source above": "max_source_tokens",
             "target above": "max_target_tokens",
             "one side above": "max_length_ratio",
         }
-        removing = [reason for reason, count in dropped.items() if count]
-        raised = [f"data.{name}" for start, name in limits.items() if any(r.startswith(start) for r in removing)]
+        raised = [f"data.{name}" for start, name in limits.items() if any(r.startswith(start) for r in dropped)]
         advice = f"raise {', '.join(raised)}" if raised else "look at the text, with transformer-jax data check"
         remedy = f"left out were {reasons}; {advice}" if reasons else "the split is empty"
         raise DataError(f"data: no pair of the split {split!r} is left: {remedy}")

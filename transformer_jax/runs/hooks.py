@@ -102,7 +102,6 @@ def is_validation_due(run: RunParts, position: Position, number: int) -> bool:
     if number == position.num_updates or not every:
         return every > 0 and number > last
     may_change = run.config.training.budget_seconds or position.num_updates != run.config.training.num_updates
-    # A run whose length may change skips a validation shortly before its end.
     is_soon_over = may_change and 2 * (position.num_updates - number) < every
     return number - last >= every and not is_soon_over
 
@@ -161,8 +160,7 @@ def count(run: RunParts, position: Position) -> None:
 def _explained_divergence(run: RunParts, position: Position, metrics: StepMetrics) -> str:
     """Name the first tensor that is not finite, by repeating the update."""
     loss = float(metrics.sums.loss) / max(float(metrics.sums.tokens), 1.0)
-    norm = float(metrics.gradient_norm)
-    problem = f"update {position.number}: loss {loss:g} per token, gradient norm {norm:g}"
+    problem = f"update {position.number}: loss {loss:g} per token, gradient norm {float(metrics.gradient_norm):g}"
     LOGGER.info("%s; searching for the first tensor that is not finite (compiles the update once more)", problem)
     before = position.number - 1
     batch = put_batch(next(run.data.batches(before)), run.update.mesh)

@@ -137,8 +137,7 @@ class InitialParameters:
         return f"parameters of {self.run}, checkpoint {self.step}: {self.match}"
 
     def to_json(self) -> dict[str, Any]:
-        names = self.match._asdict() | {"taken": len(self.match.taken)}
-        return {"run": self.run, "step": self.step, **names}
+        return {"run": self.run, "step": self.step, **self.match._asdict(), "taken": len(self.match.taken)}
 
 
 def find_initial_parameters(init: InitConfig, like: PyTree, tokenizers: TokenizerPair) -> InitialParameters:

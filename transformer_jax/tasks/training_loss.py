@@ -32,7 +32,6 @@ class TrainedModel(Protocol):
     platform: str
 
     @property
-    @property
     def training_precision(self) -> Precision: ...
 
     def training_model(self, hyperparameters: Hyperparameters) -> Module: ...

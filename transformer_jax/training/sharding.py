@@ -287,8 +287,6 @@ def gathered_dtype(mesh: Mesh, compute_dtype: str) -> str:
 
 @cache
 def unshard_program(mesh: Mesh, compute_dtype: str) -> jax.stages.Wrapped:
-    """Return the program of ``unshard_fsdp``."""
-
     def gather(params: PyTree) -> PyTree:
         # The rounded operand keeps the sharding, or the compiler may all-gather the wider one.
         params = lax.with_sharding_constraint(params, state_shardings(params, mesh))

@@ -76,8 +76,7 @@ class TranslationEvaluation(PrintedEvaluation):
 
     @property
     def basis(self) -> str:
-        scored = self.report.num_sentences
-        sentences = share_of(scored, self.split_size or scored, "sentences")
+        sentences = share_of(self.report.num_sentences, self.split_size, "sentences")
         return f"{sentences}, {self.report.decoding.search_name}"
 
     @property
@@ -100,7 +99,7 @@ class TranslationEvaluation(PrintedEvaluation):
             for name, value in scores.values.items()
         ]
         scored = self.report.num_sentences
-        sentences = share_of(scored, self.split_size or scored, "sentences")
+        sentences = share_of(scored, self.split_size, "sentences")
         remark = f"the first {sentences}" if 0 < self.split_size != scored else f"{sentences}, none left out"
         remarks = [
             (name, f"{len(numbers):,}", f"outputs {OUTPUTS[name]} (first: line {numbers[0]:,})")

@@ -314,9 +314,7 @@ def require_translatable(
 ) -> None:
     """Raise SentenceTooLong for the first sentence of more than ``limit`` tokens.
 
-    ``lengths`` include EOS.
-
-    ``longest``: maximum length of a sequence of the model, EOS included; None: any.
+    ``lengths`` include EOS, and so does ``longest``, the maximum of the model; None: any.
     """
     remedy = "split it, or raise that if memory suffices for its square"
     problem = f"are more than decoding.max_source_tokens={limit}; {remedy}"
