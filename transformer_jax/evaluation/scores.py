@@ -145,7 +145,6 @@ def score_translations(
 
 
 def metric_of(name: str, tokenizer: str, language: str) -> Metric:
-    """Return the sacreBLEU metric of a score."""
     # force: no warning about tokenized text; Scores.rows reports it.
     if name == "chrf":
         return CHRF()

@@ -255,7 +255,6 @@ class Evaluator:
 
     def sums_over(self, params: PyTree, store: TokenStore, limit: int, begin: int) -> LossSums:
         """Return loss sums, without dropout or smoothing, of ``limit`` pairs from ``begin``."""
-        total = LossSums.zero()
         batches = scoring_batches(
             store,
             SCORING_TOKENS,
@@ -265,9 +264,8 @@ class Evaluator:
             few_shapes=few_shapes_on(self._mesh),
             begin=begin,
         )
-        for batch in batches:
-            total = total + self._compiled_loss(params, put_rows(batch, self._mesh))
-        return total
+        sums = (self._compiled_loss(params, put_rows(batch, self._mesh)) for batch in batches)
+        return sum(sums, LossSums.zero())
 
     def store(self, split: str) -> TokenStore:
         """Return the tokens of a split, or raise DataError if a pair is too long."""

@@ -322,8 +322,7 @@ class TranslationTask(Translating, Task):
         nll, tokens = sum_of_scores(self.scorer.score(params, sources, references[0]))
         pairs = [SentencePair(*pair) for pair in zip(sources, references[0], strict=True)]
         called = f"text-{name}-{digest([*sources, *(line for lines in references for line in lines)])[:8]}"
-        evaluation = self.evaluator.translated(params, called, pairs, references, nll, tokens)
-        return replace(evaluation, references=references)
+        return replace(self.evaluator.translated(params, called, pairs, references, nll, tokens), references=references)
 
     @classmethod
     def scored_pairs(cls, config: ExperimentConfig, split: str) -> list[SentencePair]:

@@ -139,12 +139,8 @@ class Translator(TextTranslator):
         ``parts`` are the settings of parts. ``store`` keeps the programs of beam search without a
         constraint.
         """
-        self.tokenizers = tokenizers
-        self.decoding = decoding
-        self.mesh = mesh
-        self._model = model
-        self._longest = longest
-        self.compute_dtype = compute_dtype
+        self.tokenizers, self.decoding, self.mesh, self.compute_dtype = tokenizers, decoding, mesh, compute_dtype
+        self._model, self._longest = model, longest
         # It keeps compiled programs.
         self._search_for = cache(lambda results: search_for(model, decoding, mesh, results, constraint, parts, store))
 
@@ -186,8 +182,7 @@ class Translator(TextTranslator):
 
         def on_done(rows: np.ndarray, hypotheses: Hypotheses) -> None:
             for number, row in enumerate(rows):
-                translations = self._texts(hypotheses, number, sources[row], len(prefix.ids))
-                ordered.add(nonempty[row], translations)
+                ordered.add(nonempty[row], self._texts(hypotheses, number, sources[row], len(prefix.ids)))
 
         params = unshard_fsdp(params, self.mesh, self.compute_dtype)
         self._search_for(num_results).search(params, self.batches(sources, prefix.ids), on_done)
