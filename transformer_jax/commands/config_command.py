@@ -180,14 +180,13 @@ def _settings_of(source: str, overrides: Sequence[tuple[str, str]] = ()) -> dict
         return flatten(from_dict(kinds)) | dict(leaves(recipe))
 
 
-def _settings_list(task: str, only: str = "") -> str:
+def _settings_list(task: str, only: str) -> str:
     """Return every setting of a task, or of one group of them, with its meaning."""
     check_choice("task", task, (), "task")
     settings = [setting.of_task(task) for setting in all_explained() if only in ("", block_of(setting.key))]
     rows = [(setting.key, setting.meaning) for setting in settings if setting.readers]
-    lines = []
-    for block, group in itertools.groupby(rows, lambda row: block_of(row[0])):
-        lines += [f"{BLOCK_TITLES[block]}\n\n{listing(list(group))}\n"]
+    groups = itertools.groupby(rows, lambda row: block_of(row[0]))
+    lines = [f"{BLOCK_TITLES[block]}\n\n{listing(list(group))}\n" for block, group in groups]
     others = ", ".join(f"--config.task={name}" for name in TASKS if name != task)
     return "".join(lines) + paragraph(f"These are the settings of task={task}. For others add {others}.") + "\n"
 

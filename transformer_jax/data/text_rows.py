@@ -152,7 +152,7 @@ class RowPlan(NamedTuple):
         return np.concatenate([rows, np.full(self.rows_per_update - len(rows), PADDING_ROW, np.int64)])
 
 
-def plan_rows(num_rows: int, batching: TextBatchingConfig, seed: int, epoch_rows: np.ndarray | None = None) -> RowPlan:
+def plan_rows(num_rows: int, batching: TextBatchingConfig, seed: int, epoch_rows: np.ndarray | None) -> RowPlan:
     """Return the plan with ``batching.tokens_per_update`` tokens in an update."""
     rows = rows_of(batching.context_length, batching.tokens_per_update, batching.row_multiple)
     return RowPlan(num_rows if epoch_rows is None else len(epoch_rows), rows, seed, epoch_rows)

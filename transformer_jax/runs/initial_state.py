@@ -45,7 +45,6 @@ def restored_position(
         saved = progress["data"][name]
         if saved != digest and saved != migration.earlier_digest(config, task.open_source):
             before = load_run_config(directory.path)
-            changes = difference(before, config)
             if bool(before.data.store) != bool(config.data.store):
                 begun = "with" if before.data.store else "without"
                 raise ConfigError(
@@ -55,7 +54,7 @@ def restored_position(
                 "--workdir",
                 f"{directory.path}: the {name} changed since its checkpoints were written",
                 "use another folder, or the data they were trained on"
-                f"{listed(change for change in changes if change[0].startswith('data.'))}",
+                f"{listed(change for change in difference(before, config) if change[0].startswith('data.'))}",
             )
     number = int(state.step)
     counters = Counters(**migration.counters(progress["counters"], number, config.training.evaluate_every))

@@ -42,7 +42,7 @@ class LearningSigns:
     """
 
     def __init__(
-        self, config: ExperimentConfig, report: Mapping[str, Any], records: Iterable[Mapping[str, Any]] = ()
+        self, config: ExperimentConfig, report: Mapping[str, Any], records: Iterable[Mapping[str, Any]]
     ) -> None:
         self._config = config
         # The loss of guessing tokens by their frequency, nats per token.

@@ -172,9 +172,8 @@ def train_run(
 ) -> "Outcome":
     """Train or resume a run as ``run_training`` does, surrounded by the installed tools.
 
-    ``origin``: the record of ``settings_to_train``. ``is_trial``: the run is one of many, so that
-    tools print and draw less. Prints faults of the text before a run begins, and raises DataError
-    at serious ones.
+    ``origin``: the record of ``settings_to_train``. Prints faults of the text before a run begins,
+    and raises DataError at serious ones, unless ``is_trial``: it is one of many runs on the text.
     """
     from transformer_jax.runs.trainer import run_training
 

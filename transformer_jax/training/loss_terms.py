@@ -107,8 +107,8 @@ class LossTerms:
 
     def init_params(self, model: Any, key: Array) -> dict[str, PyTree]:
         """Return ``{"loss_terms": {name: parameters}}`` of the terms that have parameters."""
-        params = {name: term.init_params(self._config, model, key) for name, term in self._terms.items()}
-        params = {name: tree for name, tree in params.items() if tree}
+        trees = {name: term.init_params(self._config, model, key) for name, term in self._terms.items()}
+        params = {name: tree for name, tree in trees.items() if tree}
         return {LOSS_TERMS: params} if params else {}
 
     def of_pass(self, sums: LossSums, forced: ForcedPass) -> LossSums:

@@ -327,9 +327,7 @@ class LanguageModelTask(TextTask):
         digest = text.fingerprint("test")
         return self._evaluate_store(params, self._open_store(text, "test"), f"text-{name}-{digest[:8]}", 0, text=digest)
 
-    def score_texts(
-        self, params: PyTree, texts: Sequence[str], targets: Sequence[str] | None = None
-    ) -> list[TokenScores]:
+    def score_texts(self, params: PyTree, texts: Sequence[str], targets: Sequence[str] | None) -> list[TokenScores]:
         """Return the log-probability of every token of texts, documents that end with EOS.
 
         With ``batching.kind=split`` a text begins after the EOS of another, as nearly all documents

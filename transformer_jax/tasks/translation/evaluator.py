@@ -306,7 +306,7 @@ def _entropy_shares(
     return jnp.where(jnp.any(weights < 0, axis=(0, 2, 3)), jnp.inf, shares)
 
 
-def first_pairs(store: TokenStore, row_multiple: int, longest: int | None = None) -> Batch | None:
+def first_pairs(store: TokenStore, row_multiple: int, longest: int | None) -> Batch | None:
     """Return a batch of the first ``PAIRS`` pairs that fit into one of ``WIDTHS``.
 
     None if all are longer. ``longest``: maximum length of a sequence of the model, which limits the

@@ -346,7 +346,7 @@ class TranslationTask(Translating, Task):
 
 
 def translation_program(
-    model: Module, decoding: DecodingConfig, width: int, mesh: Mesh, longest: int | None = None
+    model: Module, decoding: DecodingConfig, width: int, mesh: Mesh, longest: int | None
 ) -> DecodingProgram:
     """Return plain beam search over a full batch of sentences of ``width`` tokens.
 
