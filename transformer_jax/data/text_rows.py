@@ -91,7 +91,7 @@ TextRows = SplitRows | PackedRows
 def rows_of_store(
     store: DocumentStore, batching: TextBatchingConfig, seed: int, *, limit: int = 0, stride: int = 0, begin: int = 0
 ) -> TextRows:
-    """Return the rows of a split from document ``begin``, or of ``limit`` documents if above 0."""
+    """Return the rows of the documents from ``begin`` on, of ``limit`` documents if above 0."""
     offsets = store.offsets[begin : begin + limit + 1 if limit else None]
     ids, offsets = (store.ids[offsets[0] : offsets[-1]], offsets - offsets[0]) if begin else (store.ids, offsets)
     if batching.kind == "packed":

@@ -351,7 +351,7 @@ def _write_stacks(path: Path) -> None:
 
 @contextmanager
 def watchdog(clock: Clock, factor: float, stacks: Path, end: Callable[[int], object] = os._exit) -> Iterator[None]:
-    """End the process when an update takes ``factor`` times the mean of recent ones and a minute.
+    """End the process when an update takes over a minute and ``factor`` times the recent mean.
 
     A call on a lost device or a dead collective never returns. The stacks of all threads are first
     printed and appended to ``stacks``. Waiting an hour for a checkpoint also ends the process,

@@ -291,8 +291,7 @@ class LanguageModelTask(TextTask):
     def validate(self, params: PyTree, split: str, *, limit: int = 0) -> LanguageModelEvaluation:
         """Score every token of a split, or of its first ``limit`` documents if above 0.
 
-        Without dropout or smoothing. ``split``: ``train``, ``validation``, ``test`` or another name
-        in the data. Raises DataError if the split is empty or does not exist.
+        Without dropout or smoothing. Raises DataError if the split is empty or does not exist.
         """
         name = self.config.data.split_name(split)
         store = self._store(name)

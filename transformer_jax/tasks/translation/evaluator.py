@@ -155,12 +155,11 @@ class Evaluator:
         return self._open_source(self.config)
 
     def evaluate(self, params: PyTree, split: str, *, limit: int = 0) -> TranslationEvaluation:
-        """Score ``params`` on a split (its first ``limit`` sentences if above 0).
+        """Score ``params`` on a split as ``Task.validate``, against the raw text of the references.
 
-        ``split``: ``train``, ``validation``, ``test`` or another name in the data. Scores are of
-        the raw text of the references; no sentence is left out or truncated. Of a mixture,
-        ``limit`` is divided between the corpora, and there are metrics of corpora. Raises DataError
-        if the split is empty or does not exist.
+        No sentence is left out or truncated. Of a mixture, ``limit`` is divided between the
+        corpora, and there are metrics of corpora. Raises DataError if the split is empty or does
+        not exist.
         """
         name = self.config.data.split_name(split)
         parts, store = self.pairs_by_corpus(name, limit), self.store(name)
