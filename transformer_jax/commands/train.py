@@ -214,8 +214,8 @@ def require_ready(config: ExperimentConfig, workdir: str, *, is_distributed: boo
         for split in dict.fromkeys([*needed, *listed]):
             require_readable(config, split, is_whole=True)
     # The folder comes last: a run that is refused leaves none.
-    require_own(RunDirectory(workdir).path)
     directory = RunDirectory(workdir)
+    require_own(directory.path)
     if is_distributed or in_store(directory.path):
         require_writable(directory.path, "--workdir")
         return
