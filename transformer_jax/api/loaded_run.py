@@ -335,7 +335,7 @@ class Run:
     def _warn_of_unseen(self, texts: Sequence[str]) -> None:
         """Warn of input that the model never saw in training, once for each kind."""
         remarks = self._trained.remarks("the input", "text")
-        remarks.read(list(texts))
+        remarks.read(texts)
         remarks.tell(partial(warnings.warn, stacklevel=4))
 
     def _require(self, method: str) -> None:

@@ -335,7 +335,7 @@ class LanguageModelTask(TextTask):
         """
         del targets
         length, mesh, before = self.config.batching.context_length, self.mesh, tokens_before_document(self.config)
-        encoded = [[*before, *ids, EOS_ID] for ids in self.tokenizer.encode_batch(list(texts))]
+        encoded = [[*before, *ids, EOS_ID] for ids in self.tokenizer.encode_batch(texts)]
         windows = [(text, start) for text, ids in enumerate(encoded) for start in window_starts(len(ids), length)]
         rows = [encoded[text][start : start + length] for text, start in windows]
         of_texts = [np.zeros(len(ids), np.float32) for ids in encoded]

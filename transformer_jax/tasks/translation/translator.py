@@ -192,7 +192,7 @@ class Translator(TextTranslator):
 
         Raises SentenceTooLong as ``require_translatable`` does.
         """
-        encoded = self.tokenizers.source.encode_batch(list(sentences))
+        encoded = self.tokenizers.source.encode_batch(sentences)
         is_blank = self.tokenizers.source.is_blank
         nonempty = [index for index, ids in enumerate(encoded) if not is_blank(sentences[index], ids)]
         sources = [[*encoded[index], EOS_ID] for index in nonempty]
