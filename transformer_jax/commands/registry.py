@@ -5,11 +5,10 @@ import re
 from pathlib import Path
 
 from transformer_jax.commands import flags
-from transformer_jax.commands.overview import MAX_WIDTH
 from transformer_jax.config import ConfigError
 from transformer_jax.config.conversion import other_toolkits
 from transformer_jax.errors import nearest
-from transformer_jax.files.terminal import INDENT, paragraph, width
+from transformer_jax.files.terminal import INDENT, MAX_WIDTH, paragraph, width
 from transformer_jax.registry.index import commands, own_commands
 
 PAGES = Path(__file__).parents[1] / "pages"
