@@ -14,7 +14,8 @@ import numpy as np
 from transformer_jax.array_types import PAD_ID, Array, Bool, Float, PyTree
 from transformer_jax.config import DataError, ExperimentConfig
 from transformer_jax.config.evaluation import bleu_tokenizer_of
-from transformer_jax.data.batches import SCORING_TOKENS, scoring_batches, token_rows
+from transformer_jax.data.batch_plan import BatchRows
+from transformer_jax.data.batches import SCORING_TOKENS, read_rows, scoring_batches
 from transformer_jax.data.mixed_corpora import parts_of, ranges_of
 from transformer_jax.data.sentence_pairs import Corpus, SentencePair, digest_of
 from transformer_jax.data.stores import open_token_store
@@ -318,11 +319,7 @@ def first_pairs(store: TokenStore, row_multiple: int, longest: int | None) -> Ba
     if not len(pairs):
         return None
     rows = -(-PAIRS // row_multiple) * row_multiple
-    offsets = np.minimum(np.arange(rows + 1), len(pairs))
-    return Batch(
-        token_rows(store.source_side.sentences(pairs), offsets, width),
-        token_rows(store.target_side.sentences(pairs), offsets, width),
-    )
+    return read_rows(store, BatchRows((rows, width, width), pairs, np.minimum(np.arange(rows + 1), len(pairs))))
 
 
 def distinct_share(pairs: Sequence[SentencePair], outputs: Sequence[str]) -> float:
