@@ -263,7 +263,7 @@ def required_config(values: Values) -> str:
     """Return the recipe of --config. Raises ConfigError when it is empty."""
     if not values.config:
         raise ConfigError("--config", "give a recipe (transformer-jax recipes lists them), or the directory of a run")
-    return str(values.config)
+    return values.config
 
 
 def parse(flags: Iterable[Define], arguments: Sequence[str]) -> Values:
