@@ -309,8 +309,7 @@ def operands_rounded(params: PyTree, compute_dtype: str) -> PyTree:
 
 def decoding_shardings(params: PyTree, mesh: Mesh) -> PyTree:
     """Return a NamedSharding for every parameter (or shape) in a loop over tokens."""
-
-    def unsharded(sharding: NamedSharding) -> NamedSharding:
-        return NamedSharding(mesh, P(*(None if axis == "fsdp" else axis for axis in sharding.spec)))
-
-    return jax.tree.map(unsharded, state_shardings(params, mesh))
+    return jax.tree.map(
+        lambda sharding: NamedSharding(mesh, P(*(None if axis == "fsdp" else axis for axis in sharding.spec))),
+        state_shardings(params, mesh),
+    )

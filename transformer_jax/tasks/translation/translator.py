@@ -14,7 +14,7 @@ from transformer_jax.config import ConfigError, DataError, DecodingConfig
 from transformer_jax.config.data import padded_width
 from transformer_jax.data.text_files import as_one_line
 from transformer_jax.data.tokenizers import TokenizerPair
-from transformer_jax.decoding.beam_search import DecodeStep, Hypotheses, Rules
+from transformer_jax.decoding.beam_search import Hypotheses, Rules
 from transformer_jax.decoding.segmented_search import (
     MIN_ROWS,
     InitCache,
@@ -340,10 +340,7 @@ def search_for(
     def init(params: PyTree, source_ids: Int[Array, "B S"], capacity: int) -> DecodeCache:
         return init_cache(model(), decoding.beam_width, params, source_ids, capacity)
 
-    def step(params: PyTree) -> DecodeStep:
-        return steps_of(model())(params)
-
-    functions: tuple[InitCache, MakeStep] = init, step
+    functions: tuple[InitCache, MakeStep] = init, lambda params: steps_of(model())(params)
     if constraint is not None:
         from transformer_jax.decoding.constraints import constrained
 
