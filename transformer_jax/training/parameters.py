@@ -56,12 +56,7 @@ def with_frozen(average: Callable[..., PyTree], pattern: str, state: PyTree, par
     mask = frozen_mask(params, pattern)
     trained = jax.tree.map(lambda leaf, is_frozen: optax.MaskedNode() if is_frozen else leaf, params, mask)
     averaged = average(state.inner_states["trained"].inner_state, trained)
-    return jax.tree.map(
-        lambda new, leaf: leaf if isinstance(new, optax.MaskedNode) else new,
-        averaged,
-        params,
-        is_leaf=lambda leaf: isinstance(leaf, optax.MaskedNode),
-    )
+    return jax.tree.map(lambda leaf, is_frozen, new: leaf if is_frozen else new, params, mask, averaged)
 
 
 def without_gradient(loss: Callable[..., Any], pattern: str) -> Callable[..., Any]:

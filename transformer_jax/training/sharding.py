@@ -4,7 +4,7 @@ import math
 import re
 from collections import Counter
 from collections.abc import Callable, Sequence
-from functools import cache
+from functools import cache, partial
 from itertools import chain
 from typing import Any
 
@@ -212,14 +212,8 @@ def shard_map_rows(mesh: Mesh) -> Callable[[StateFunction], StateFunction]:
     def split(function: StateFunction) -> StateFunction:
         def run(state: PyTree, rows: Array) -> PyTree:
             specs = jax.tree.map(lambda leaf: BATCH_ROWS if leaf.ndim else P(), state)
-            return jax.shard_map(
-                function,
-                mesh=mesh,
-                in_specs=(specs, BATCH_ROWS),
-                out_specs=specs,
-                axis_names=set(ROW_AXES),
-                check_vma=False,
-            )(state, rows)
+            over_rows = partial(jax.shard_map, function, mesh=mesh, axis_names=set(ROW_AXES), check_vma=False)
+            return over_rows(in_specs=(specs, BATCH_ROWS), out_specs=specs)(state, rows)
 
         return run
 

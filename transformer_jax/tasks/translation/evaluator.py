@@ -255,14 +255,9 @@ class Evaluator:
 
     def sums_over(self, params: PyTree, store: TokenStore, limit: int, begin: int) -> LossSums:
         """Return loss sums, without dropout or smoothing, of ``limit`` pairs from ``begin``."""
+        groups, few_shapes = row_groups(self._mesh), few_shapes_on(self._mesh)
         batches = scoring_batches(
-            store,
-            SCORING_TOKENS,
-            row_groups(self._mesh),
-            longest=self._longest,
-            limit=limit,
-            few_shapes=few_shapes_on(self._mesh),
-            begin=begin,
+            store, SCORING_TOKENS, groups, longest=self._longest, limit=limit, few_shapes=few_shapes, begin=begin
         )
         sums = (self._compiled_loss(params, put_rows(batch, self._mesh)) for batch in batches)
         return sum(sums, LossSums.zero())
