@@ -226,9 +226,8 @@ def _backward(shape: Blocks, saved: tuple[Inputs, Array, Array], cotangent: Arra
         share = jnp.exp(inputs.denominator.log_rest[None, :, None] - log_total)
         to_denominator = to_denominator._replace(log_rest=to_denominator.log_rest - jnp.sum(mean * share, axis=(0, 2)))
     # Segments and positions are integers, and dropout has none.
-    none: dict[str, PyTree] = dict.fromkeys(Inputs._fields)
-    changes = {"score_mod": to_score_mod, "denominator": to_denominator}
-    return (Inputs(**none | changes | {"query": to_query, "key": to_key, "value": to_value}),)
+    none: list[PyTree] = [None] * 5
+    return (Inputs(to_query, to_key, to_value, *none, to_score_mod, to_denominator),)
 
 
 _attention.defvjp(_forward, _backward)

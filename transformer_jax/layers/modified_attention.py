@@ -196,8 +196,7 @@ class ModifiedAttention(MultiHeadAttention):
         query_BHQK = self.queries_of(queries, mask.positions[0])
         score_mod = self.score_mod(mask.score_mod)
         mask = replace(mask, mask_mod=self._window(), score_mod=None)
-        changes_weights = bool(self._mods("weights_mod"))
-        if changes_weights:
+        if changes_weights := self._mods("weights_mod"):
             log_dense_attention()
         if changes_weights or self.is_mutable_collection("intermediates"):
             operands = query_BHQK, key_BGMK, value_BVMX, mask.array(), mask.positions, score_mod

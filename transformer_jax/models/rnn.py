@@ -138,8 +138,7 @@ class RnnSeq2Seq(EncoderDecoder):
             tokens, advanced = self._advance_on_samples(ids, positions, state, prepared)
         else:
             tokens = DecoderInputs(self._embed(ids, train=train), positions)
-            read = self.decoder.read(tokens)
-            advanced = self.decoder.advance_all(read, positions, state, prepared, train=train)
+            advanced = self.decoder.advance_all(self.decoder.read(tokens), positions, state, prepared, train=train)
         written = self.decoder.write(tokens, advanced, prepared, train=train)
         if written.weights is not None:
             # As one head.

@@ -7,6 +7,7 @@ the results of ``advance``. Training runs whole sentences with ``advance_all``, 
 """
 
 from collections.abc import Callable
+from copy import deepcopy
 from typing import NamedTuple, TypeVar
 
 import flax.linen as nn
@@ -221,8 +222,7 @@ class BahdanauDecoder(PlainDecoder):
         return self.cross_attention.prepare(memory, mask)
 
     def start(self, states: tuple[PyTree, ...], prepared: PyTree) -> DecoderState:
-        attention = self.cross_attention.start(prepared, self.stack.top(states).shape[1])
-        return DecoderState(states, attention=attention)
+        return DecoderState(states, attention=self.cross_attention.start(prepared, self.stack.top(states).shape[1]))
 
     def advance(
         self, read: Array, positions: Array, state: DecoderState, prepared: PyTree, *, train: bool
@@ -260,7 +260,7 @@ def over_time(
         # that number: one call to find constants, one to compile, but one a step under
         # ``jax.disable_jit``. Here all steps count from the same number.
         assert module.scope is not None
-        counts.append(_copied(module.scope.rng_counters))
+        counts.append(deepcopy(module.scope.rng_counters))
         _restore(module.scope.rng_counters, counts[:2][-1])
         carry, outputs = step(module, carry, jax.tree.map(lambda leaf: leaf[:, None], at))
         return carry, jax.tree.map(lambda leaf: leaf[:, 0], outputs)
@@ -269,10 +269,6 @@ def over_time(
     scan = nn.scan(one, variable_broadcast="params", variable_axes={"intermediates": 0}, split_rngs=rngs)
     carry, outputs = scan(module, carry, jax.tree.map(lambda leaf: jnp.moveaxis(leaf, 1, 0), inputs))
     return carry, jax.tree.map(lambda leaf: jnp.moveaxis(leaf, 0, 1), outputs)
-
-
-def _copied(counters: dict) -> dict:
-    return {name: _copied(count) if isinstance(count, dict) else count for name, count in counters.items()}
 
 
 def _restore(counters: dict, saved: dict) -> None:

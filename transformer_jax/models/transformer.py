@@ -38,7 +38,7 @@ class PerBeam(NamedTuple):
 
     visible: Bool[Array, "B W M"]
     length: Int[Array, ""]
-    layers: tuple[PyTree, ...] = ()
+    layers: tuple[PyTree, ...]
 
 
 class PerSentence(NamedTuple):
