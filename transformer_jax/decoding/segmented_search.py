@@ -1,8 +1,4 @@
-"""Search in compiled segments, between which arrays grow and finished sentences leave.
-
-``waiting_groups.py`` makes it fast for many sentences: those that a batch leaves unfinished fill
-free rows of later batches.
-"""
+"""Search in compiled segments, between which arrays grow and finished sentences leave."""
 
 import itertools
 import threading
@@ -101,11 +97,11 @@ class SegmentedSearch:
     """Beam search, or another ``search``, over batches of one model, in few compiled programs.
 
     A segment ends after ``SEGMENT`` tokens, or when a quarter of its sentences are done. Their
-    hypotheses are final. Arrays have a capacity of 32, 64, 128, ... tokens. The unfinished
-    sentences of a group that is mostly done wait until sentences of later batches with the same
-    number of tokens fill the free rows, or too many bytes wait. At the end waiting sentences are
-    searched in batches of a quarter of the rows, a sixteenth ..., but at least ``MIN_ROWS`` a
-    device. So the cost follows the tokens generated, not the length limit.
+    hypotheses are final. Arrays have a capacity of 32, 64, 128, ... tokens. A group with a quarter
+    of its rows free waits until sentences of later batches with the same number of tokens fill
+    them, or too many bytes wait. At the end waiting sentences are searched in batches of a quarter
+    of the rows, a sixteenth ..., but at least ``MIN_ROWS`` a device. So the cost follows the tokens
+    generated, not the length limit.
     """
 
     def __init__(
@@ -292,13 +288,10 @@ def search_in_threads(searches: Sequence[Callable[[OnDone], None]], on_done: OnD
 
 def capacities_of(max_length: int, few_shapes: bool = False) -> list[tuple[int, int]]:
     """Return the capacities of a search and their tokens: (32, 32), (64, 32), (150, 86) for 150."""
-    capacity, position = _capacity(FIRST_CAPACITY, max_length), 0
-    capacities = []
-    while position < max_length:
-        capacities.append((capacity, capacity - position))
-        position = capacity
-        capacity = _next_capacity(capacity, max_length, few_shapes)
-    return capacities
+    capacities = [_capacity(FIRST_CAPACITY, max_length)]
+    while capacities[-1] < max_length:
+        capacities.append(_next_capacity(capacities[-1], max_length, few_shapes))
+    return [(capacity, capacity - before) for before, capacity in itertools.pairwise([0, *capacities])]
 
 
 def _capacity(wanted: int, max_length: int) -> int:
