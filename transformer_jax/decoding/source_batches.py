@@ -49,8 +49,7 @@ def source_batches(
         before, length = width, len(sources[order[start]])
         needed = one_of_two_widths(length, len(sources[order[0]])) if few_shapes else padded_width(length)
         needed = needed if longest is None else max(min(needed, longest), length)
-        few = MIN_BATCHES * rows_of_full_batch(max(width, 1), batch_tokens, max_rows)
-        is_few = not few_shapes and left < few
+        is_few = not few_shapes and left < MIN_BATCHES * rows_of_full_batch(max(width, 1), batch_tokens, max_rows)
         width = width if is_few and needed <= width <= SHRINK * needed else needed
         full = rows_of_full_batch(width, batch_tokens, max_rows)
         rows = rows if few_shapes and width == before else row_multiple * rows_that_hold(left, full)

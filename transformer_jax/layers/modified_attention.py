@@ -274,8 +274,7 @@ class ModifiedAttention(MultiHeadAttention):
         return array
 
     def _mods(self, method: str) -> list[Any]:
-        mods = (getattr(change, method)() for change in self.changes.values())
-        return [mod for mod in mods if mod is not None]
+        return [mod for change in self.changes.values() if (mod := getattr(change, method)()) is not None]
 
     def _window(self) -> MaskMod | None:
         windows = self._mods("mask_mod")

@@ -184,8 +184,7 @@ class RnnSeq2Seq(EncoderDecoder):
         prepared = cache.per_sentence
         state, advanced = self.decoder.advance(self.decoder.read(tokens), positions, beams.state, prepared, train=False)
         written = self.decoder.write(tokens, advanced, prepared, train=False)
-        logits = self.projection.logits(written.output)
-        return logits, DecodeCache(RnnPerBeam(state, beams.length + 1), prepared)
+        return self.projection.logits(written.output), DecodeCache(RnnPerBeam(state, beams.length + 1), prepared)
 
     def _begin(self, memory: RnnMemory, *, beams: int) -> tuple[PyTree, DecoderState]:
         """Return the prepared memory, and the state before the first token of beams."""

@@ -80,8 +80,7 @@ class Transformer(EncoderDecoder):
         """Run the decoder stack over target tokens [B, T] shifted right by one."""
         inputs = shift_right(target)
         hidden = self._embed(self.target_embedding, self.target_positions, inputs, target.positions, train)
-        score_mod = score_mod_of(self.target_positions)
-        self_mask = SentenceMask.between(target, target, is_causal=True, score_mod=score_mod)
+        self_mask = SentenceMask.between(target, target, is_causal=True, score_mod=score_mod_of(self.target_positions))
         cross_mask = SentenceMask.between(target, memory)
         stream = enter(self.decoder_layers, hidden, inputs)
         stream = self.stack(self.decoder_layers, stream, memory.hidden, self_mask, cross_mask, train=train)
