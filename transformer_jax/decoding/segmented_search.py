@@ -3,7 +3,7 @@
 import itertools
 import threading
 from collections.abc import Callable, Iterable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
 from queue import SimpleQueue
 from typing import Any, NamedTuple
@@ -261,24 +261,15 @@ def search_in_threads(searches: Sequence[Callable[[OnDone], None]], on_done: OnD
             raise _EndedError
         results.put(done)
 
-    def run(search: Callable[[OnDone], None]) -> None:
-        try:
-            search(put)
-        except BaseException as error:
-            results.put(error)
-        else:
-            results.put(None)
-
     with ThreadPoolExecutor(len(searches)) as pool:
         for search in searches:
-            pool.submit(run, search)
+            pool.submit(search, put).add_done_callback(results.put)
         running = len(searches)
         try:
             while running:
                 done = results.get()
-                if isinstance(done, BaseException):
-                    raise done
-                if done is None:
+                if isinstance(done, Future):
+                    done.result()
                     running -= 1
                 else:
                     on_done(*done)
@@ -295,7 +286,7 @@ def capacities_of(max_length: int, few_shapes: bool = False) -> list[tuple[int, 
 
 
 def _capacity(wanted: int, max_length: int) -> int:
-    """Return ``wanted``, or ``max_length`` if that is less than twice as much."""
+    """Return ``wanted``, or ``max_length`` if that is at most twice as much."""
     return wanted if wanted * CAPACITY_GROWTH < max_length else max_length
 
 
