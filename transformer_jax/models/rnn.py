@@ -11,7 +11,7 @@ from transformer_jax.layers.dropout import Dropout, Rate, dropout_keys
 from transformer_jax.layers.parameter_initialization import xavier_uniform
 from transformer_jax.models.interface import EncoderDecoder, shift_right
 from transformer_jax.models.rnn_decoder import DecoderInputs, DecoderState, MakeLayer, PlainDecoder, over_time
-from transformer_jax.precision import FLOAT32, Precision, einsum
+from transformer_jax.precision import Precision, einsum
 from transformer_jax.sequence_types import DecodeCache, Tokens
 
 
@@ -73,7 +73,7 @@ class Bridge(nn.Module):
 
     memory_size: int
     hidden_size: int
-    precision: Precision = FLOAT32
+    precision: Precision
 
     @nn.compact
     def __call__(self, encoded: tuple[PyTree, ...], like: tuple[PyTree, ...]) -> tuple[PyTree, ...]:
@@ -116,7 +116,7 @@ class RnnSeq2Seq(EncoderDecoder):
     bridge: nn.Module
     reverses_source: bool
     embedding_dropout: Rate
-    scheduled_sampling: Rate = None
+    scheduled_sampling: Rate
 
     def setup(self) -> None:
         self.sum_dropout = Dropout(self.embedding_dropout)

@@ -56,8 +56,8 @@ class Transformer(EncoderDecoder):
     parts: LayerParts
     num_encoder_layers: int
     num_decoder_layers: int
-    embedding_dropout: Rate = None
-    stack: Unrolled = Unrolled()
+    embedding_dropout: Rate
+    stack: Unrolled
 
     def setup(self) -> None:
         encoder = Site("encoder", "self", self.num_encoder_layers, is_causal=False)
