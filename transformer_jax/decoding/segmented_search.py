@@ -204,10 +204,10 @@ class SegmentedSearch:
 
     def _first_group(self, params: PyTree, batch: SearchBatch) -> Group:
         """Return the sentences of a batch before their first token."""
-        indices, capacity = np.where(batch.limits > 0, batch.indices, -1), _capacity(FIRST_CAPACITY, batch.max_length)
-        arguments, layout = (params, batch.inputs, batch.limits, batch.forced), (params, batch, capacity)
-        state = self._start(*arguments, static=partial(self._layout, *layout), key=(batch.kind, capacity))
-        return Group(state, indices, 0, capacity)
+        capacity, inputs = _capacity(FIRST_CAPACITY, batch.max_length), (batch.inputs, batch.limits, batch.forced)
+        layout = partial(self._layout, params, batch, capacity)
+        state = self._start(params, *inputs, static=layout, key=(batch.kind, capacity))
+        return Group(state, np.where(batch.limits > 0, batch.indices, -1), 0, capacity)
 
     def _with_fewest_rows(self, params: PyTree, batch: SearchBatch, group: Group) -> Group:
         if self._devices.few_shapes:

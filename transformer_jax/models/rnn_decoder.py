@@ -7,7 +7,6 @@ the results of ``advance``. Training runs whole sentences with ``advance_all``, 
 """
 
 from collections.abc import Callable
-from copy import deepcopy
 from typing import NamedTuple, TypeVar
 
 import flax.linen as nn
@@ -260,7 +259,7 @@ def over_time(
         # that number: one call to find constants, one to compile, but one a step under
         # ``jax.disable_jit``. Here all steps count from the same number.
         assert module.scope is not None
-        counts.append(deepcopy(module.scope.rng_counters))
+        counts.append(_copied(module.scope.rng_counters))
         _restore(module.scope.rng_counters, counts[:2][-1])
         carry, outputs = step(module, carry, jax.tree.map(lambda leaf: leaf[:, None], at))
         return carry, jax.tree.map(lambda leaf: leaf[:, 0], outputs)
@@ -269,6 +268,11 @@ def over_time(
     scan = nn.scan(one, variable_broadcast="params", variable_axes={"intermediates": 0}, split_rngs=rngs)
     carry, outputs = scan(module, carry, jax.tree.map(lambda leaf: jnp.moveaxis(leaf, 1, 0), inputs))
     return carry, jax.tree.map(lambda leaf: jnp.moveaxis(leaf, 0, 1), outputs)
+
+
+def _copied(counters: dict) -> dict:
+    """Copy the nested ``counters``, but not their keys, which Flax compares by identity."""
+    return {name: _copied(count) if isinstance(count, dict) else count for name, count in counters.items()}
 
 
 def _restore(counters: dict, saved: dict) -> None:
