@@ -232,7 +232,7 @@ class SegmentedSearch:
     def _layout(self, params: PyTree, batch: SearchBatch, capacity: int) -> Layout:
         """Return the layout of a state of this capacity. Traces the model."""
         key = batch.kind, capacity
-        # The threads begin with batches of one kind; both would trace the model.
+        # The threads begin with batches of one kind; each would trace the model.
         with self._tracing:
             if key not in self._layouts:
                 inputs = batch.inputs if batch.padded_inputs is None else batch.padded_inputs

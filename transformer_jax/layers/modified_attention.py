@@ -212,7 +212,7 @@ class ModifiedAttention(MultiHeadAttention):
         return LayerCache(cache._replace(values=values.astype(self.precision.compute)))
 
     def num_kept_slots(self, num_slots: int, beams: int) -> int:
-        """Return the number of cache slots, at most the width of a window."""
+        """Return the number of cache slots, for each beam at most the width of a window."""
         window = self._window()
         if isinstance(window, Window) and window.left is not None and window.right == 0:
             return min(num_slots, (window.left + 1) * beams)

@@ -1,6 +1,6 @@
 """From settings to a model: every choice becomes an object here, so that no layer holds a flag.
 
-Only the family of models that is built is imported.
+Recurrent and decoder-only models are imported only if they are built.
 """
 
 from collections.abc import Callable, Mapping
