@@ -226,8 +226,8 @@ def _backward(shape: Blocks, saved: tuple[Inputs, Array, Array], cotangent: Arra
         share = jnp.exp(inputs.denominator.log_rest[None, :, None] - log_total)
         to_denominator = to_denominator._replace(log_rest=to_denominator.log_rest - jnp.sum(mean * share, axis=(0, 2)))
     # Segments and positions are integers, and dropout has none.
-    none: list[PyTree] = [None] * 5
-    return (Inputs(to_query, to_key, to_value, *none, to_score_mod, to_denominator),)
+    none: PyTree = None
+    return (Inputs(to_query, to_key, to_value, none, none, none, none, none, to_score_mod, to_denominator),)
 
 
 _attention.defvjp(_forward, _backward)
