@@ -58,22 +58,23 @@ CONFORM = """# Properties of the parts
 
     transformer-jax conform rope
 
-The table counts the properties that hold for each part of the kit and the core, alone in a small
-encoder-decoder, language model or recurrent model on a CPU. Parameters, KV cache, activations of
-loss and gradient, and optimizer state are multiples of the model without the part (language models
-have learned positions), empty where they are equal.
+The table counts the properties that hold for each part of the kit and the core. Each part is tested
+alone, in a small encoder-decoder, language model or recurrent model on a CPU. Parameters, KV cache,
+activations of loss and gradient, and optimizer state are multiples of the values of the model
+without the part (language models have learned positions). A cell is empty if both are equal.
 
 Optimizers, averages and schedules are checked in an encoder-decoder only. The three parts of muP
-are checked together: the updates by `conform optimizer:mup`, the model by `conform attention:mup`. The
-five of nGPT are checked by `conform positions:ngpt`. One part fails, as it should: `acausal` has no
-causal mask. `transformer-jax conform parsing` (or another task, or the file of one) checks a task.
+are checked together: the updates by `conform optimizer:mup`, the model by `conform attention:mup`.
+`conform positions:ngpt` checks the five parts of nGPT together. One part fails, as it should:
+`acausal` has no causal mask. `transformer-jax conform parsing` (or another task, or the file of
+one) checks a task.
 
 `python docs/kit_page.py --conform` checks parts that have no line in docs/conform.jsonl.
 
-Optimizers come from optax 0.2.8 and `optax.contrib` where these have them. They lack SOAP. Shampoo,
-which SOAP improves, is not in the kit. Cosine attention and the confidence penalty of earlier
-versions are gone: no recipe or experiment used them, `qk_norm` and `ngpt` bound scores too, and the
-penalty is a loss term of one line.
+Optimizers come from optax 0.2.8 and `optax.contrib` if these have them. They lack SOAP, so the kit
+has its own. Shampoo, which SOAP improves, is not in the kit. Cosine attention and the confidence
+penalty of earlier versions are gone: no recipe or experiment used them, `qk_norm` and `ngpt` bound
+scores too, and the penalty is a loss term of one line.
 """
 KIT = {part: listed.module for part, listed in own_parts().items() if listed.owner.is_kit}
 COSTS = ("parameters", "cache_bytes", "activation_bytes", "state_bytes")

@@ -20,7 +20,7 @@ from transformer_jax.kit.rope import RopeSettings, RotaryPositions
 from transformer_jax.kit.shaw import with_relative_keys
 from transformer_jax.kit.sigmoid import sigmoids
 from transformer_jax.kit.sink import Sink, SoftmaxOne, Softpick
-from transformer_jax.kit.soft_cap import SoftCap, SoftCapSettings, capped_scores
+from transformer_jax.kit.soft_cap import SoftCap, SoftCapSettings, capped
 from transformer_jax.kit.t5 import Buckets
 from transformer_jax.kit.talking_heads import TalkingHeads
 from transformer_jax.layers.attention import MultiHeadAttention, StepMask
@@ -120,7 +120,7 @@ def test_relative_keys_are_added_to_the_keys():
 
 
 def test_capped_scores():
-    result = jax.jit(capped_scores)(jnp.full((), 2.0), jnp.array([[[[-900.0, 0.0, 1.0]]]]), at([0], [0, 1, 2]))
+    result = jax.jit(capped)(jnp.full((), 2.0), jnp.array([[[[-900.0, 0.0, 1.0]]]]), at([0], [0, 1, 2]))
     np.testing.assert_allclose(result[0, 0, 0], [-2, 0, 2 * np.tanh(0.5)], atol=1e-4)
 
 

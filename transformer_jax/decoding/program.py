@@ -7,9 +7,8 @@ from transformer_jax.array_types import PyTree
 
 
 class DecodingProgram(NamedTuple):
-    """Decoding of a batch as pure functions, which can be compiled without a run.
+    """Decoding of ``rows`` inputs of ``width`` positions; ``inputs`` are their shapes, rows first.
 
-    The batch has ``rows`` inputs of ``width`` positions; ``inputs`` are their shapes, rows first.
     ``start(params, inputs, capacity)`` reads the inputs and makes the state before the first token,
     for at most ``capacity`` tokens. ``step(params, state)`` chooses one more token in every row.
     ``capacities``: pairs of a capacity and the number of tokens chosen in it, in order, for rows

@@ -24,7 +24,7 @@ FLOAT32_ABOVE_ONE = 0x3F800001
 
 
 class SamplingRule(NamedTuple):
-    """Static options: ``temperature`` 0 is greedy, the other defaults cut nothing."""
+    """Static options, which cut nothing by default. ``temperature`` 0 is greedy."""
 
     temperature: float = 1.0
     top_k: int = 0

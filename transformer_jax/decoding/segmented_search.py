@@ -1,13 +1,9 @@
-"""Search in compiled segments, between which arrays grow and finished sentences leave.
-
-``waiting_groups.py`` makes it fast for many sentences: those that a batch leaves unfinished fill
-free rows of later batches.
-"""
+"""Search in compiled segments, between which arrays grow and finished sentences leave."""
 
 import itertools
 import threading
 from collections.abc import Callable, Iterable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
 from queue import SimpleQueue
 from typing import Any, NamedTuple
@@ -101,11 +97,11 @@ class SegmentedSearch:
     """Beam search, or another ``search``, over batches of one model, in few compiled programs.
 
     A segment ends after ``SEGMENT`` tokens, or when a quarter of its sentences are done. Their
-    hypotheses are final. Arrays have a capacity of 32, 64, 128, ... tokens. The unfinished
-    sentences of a group that is mostly done wait until sentences of later batches with the same
-    number of tokens fill the free rows, or too many bytes wait. At the end waiting sentences are
-    searched in batches of a quarter of the rows, a sixteenth ..., but at least ``MIN_ROWS`` a
-    device. So the cost follows the tokens generated, not the length limit.
+    hypotheses are final. Arrays have a capacity of 32, 64, 128, ... tokens. A group with a quarter
+    of its rows free waits until sentences of later batches with the same number of tokens fill
+    them, or too many bytes wait. At the end waiting sentences are searched in batches of a quarter
+    of the rows, a sixteenth ..., but at least ``MIN_ROWS`` a device. So the cost follows the tokens
+    generated, not the length limit.
     """
 
     def __init__(
@@ -208,10 +204,10 @@ class SegmentedSearch:
 
     def _first_group(self, params: PyTree, batch: SearchBatch) -> Group:
         """Return the sentences of a batch before their first token."""
-        indices, capacity = np.where(batch.limits > 0, batch.indices, -1), _capacity(FIRST_CAPACITY, batch.max_length)
-        arguments, layout = (params, batch.inputs, batch.limits, batch.forced), (params, batch, capacity)
-        state = self._start(*arguments, static=partial(self._layout, *layout), key=(batch.kind, capacity))
-        return Group(state, indices, 0, capacity)
+        capacity, inputs = _capacity(FIRST_CAPACITY, batch.max_length), (batch.inputs, batch.limits, batch.forced)
+        layout = partial(self._layout, params, batch, capacity)
+        state = self._start(params, *inputs, static=layout, key=(batch.kind, capacity))
+        return Group(state, np.where(batch.limits > 0, batch.indices, -1), 0, capacity)
 
     def _with_fewest_rows(self, params: PyTree, batch: SearchBatch, group: Group) -> Group:
         if self._devices.few_shapes:
@@ -236,7 +232,7 @@ class SegmentedSearch:
     def _layout(self, params: PyTree, batch: SearchBatch, capacity: int) -> Layout:
         """Return the layout of a state of this capacity. Traces the model."""
         key = batch.kind, capacity
-        # The threads begin with batches of one kind; both would trace the model.
+        # The threads begin with batches of one kind; each would trace the model.
         with self._tracing:
             if key not in self._layouts:
                 inputs = batch.inputs if batch.padded_inputs is None else batch.padded_inputs
@@ -265,24 +261,15 @@ def search_in_threads(searches: Sequence[Callable[[OnDone], None]], on_done: OnD
             raise _EndedError
         results.put(done)
 
-    def run(search: Callable[[OnDone], None]) -> None:
-        try:
-            search(put)
-        except BaseException as error:
-            results.put(error)
-        else:
-            results.put(None)
-
     with ThreadPoolExecutor(len(searches)) as pool:
         for search in searches:
-            pool.submit(run, search)
+            pool.submit(search, put).add_done_callback(results.put)
         running = len(searches)
         try:
             while running:
                 done = results.get()
-                if isinstance(done, BaseException):
-                    raise done
-                if done is None:
+                if isinstance(done, Future):
+                    done.result()
                     running -= 1
                 else:
                     on_done(*done)
@@ -292,17 +279,14 @@ def search_in_threads(searches: Sequence[Callable[[OnDone], None]], on_done: OnD
 
 def capacities_of(max_length: int, few_shapes: bool = False) -> list[tuple[int, int]]:
     """Return the capacities of a search and their tokens: (32, 32), (64, 32), (150, 86) for 150."""
-    capacity, position = _capacity(FIRST_CAPACITY, max_length), 0
-    capacities = []
-    while position < max_length:
-        capacities.append((capacity, capacity - position))
-        position = capacity
-        capacity = _next_capacity(capacity, max_length, few_shapes)
-    return capacities
+    capacities = [_capacity(FIRST_CAPACITY, max_length)]
+    while capacities[-1] < max_length:
+        capacities.append(_next_capacity(capacities[-1], max_length, few_shapes))
+    return [(capacity, capacity - before) for before, capacity in itertools.pairwise([0, *capacities])]
 
 
 def _capacity(wanted: int, max_length: int) -> int:
-    """Return ``wanted``, or ``max_length`` if that is less than twice as much."""
+    """Return ``wanted``, or ``max_length`` if that is at most twice as much."""
     return wanted if wanted * CAPACITY_GROWTH < max_length else max_length
 
 

@@ -49,10 +49,9 @@ def source_batches(
         before, length = width, len(sources[order[start]])
         needed = one_of_two_widths(length, len(sources[order[0]])) if few_shapes else padded_width(length)
         needed = needed if longest is None else max(min(needed, longest), length)
-        few = MIN_BATCHES * rows_of_full_batch(max(width, 1), batch_tokens, max_rows=max_rows)
-        is_few = not few_shapes and left < few
+        is_few = not few_shapes and left < MIN_BATCHES * rows_of_full_batch(max(width, 1), batch_tokens, max_rows)
         width = width if is_few and needed <= width <= SHRINK * needed else needed
-        full = rows_of_full_batch(width, batch_tokens, max_rows=max_rows)
+        full = rows_of_full_batch(width, batch_tokens, max_rows)
         rows = rows if few_shapes and width == before else row_multiple * rows_that_hold(left, full)
         indices = order[start : start + rows]
         ids = np.full((rows, width), PAD_ID, np.int32)
@@ -62,13 +61,13 @@ def source_batches(
         start += len(indices)
 
 
-def rows_of_full_batch(width: int, batch_tokens: int, row_multiple: int = 1, max_rows: int | None = None) -> int:
-    """Return a power of two rows for each of ``row_multiple`` devices.
+def rows_of_full_batch(width: int, batch_tokens: int, max_rows: int | None = None) -> int:
+    """Return the rows of a device, a power of two.
 
-    It has at most ``max_rows`` rows and ``batch_tokens`` positions, but at least one row.
+    At most ``max_rows`` rows and ``batch_tokens`` positions, but at least one row.
     """
     limit = min(max(batch_tokens // width, 1), max_rows or batch_tokens)
-    return row_multiple * (1 << (limit.bit_length() - 1))
+    return 1 << (limit.bit_length() - 1)
 
 
 def rows_that_hold(needed: int, rows: int) -> int:

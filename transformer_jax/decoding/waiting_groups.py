@@ -28,7 +28,7 @@ class Group(NamedTuple):
     @property
     def is_sparse(self) -> bool:
         """Whether a quarter of the rows are free, so that another group may join."""
-        return self.num_unfinished <= _three_quarters(len(self.indices))
+        return self.num_unfinished <= len(self.indices) * 3 // 4
 
     @property
     def num_to_finish(self) -> int:
@@ -37,11 +37,7 @@ class Group(NamedTuple):
         A quarter of all rows, or if the group is sparse a quarter of the unfinished ones.
         """
         num_rows = len(self.indices)
-        return num_rows - _three_quarters(self.num_unfinished if self.is_sparse else num_rows)
-
-
-def _three_quarters(count: int) -> int:
-    return count * 3 // 4
+        return num_rows - (self.num_unfinished if self.is_sparse else num_rows) * 3 // 4
 
 
 class WaitingGroups:

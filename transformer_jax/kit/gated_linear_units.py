@@ -46,23 +46,19 @@ class GatedFeedForward(Layer):
         return einsum("BLF,FD->BLD", wide, narrow_kernel, self.precision)
 
 
-def gated(settings: GatedSettings, config: Any, activation: Activation, **options: Any) -> GatedFeedForward:
-    return GatedFeedForward(settings.width(config.d_ff), in_float32(activation), **options)
-
-
 @register("feed_forward", "swiglu", settings=GatedSettings)
 def swiglu(settings: GatedSettings, config: Any, site: Site, **options: Any) -> GatedFeedForward:
     """(SiLU(x W) * x V) W2, without biases (Shazeer 2020)."""
-    return gated(settings, config, jax.nn.silu, **options)
+    return GatedFeedForward(settings.width(config.d_ff), in_float32(jax.nn.silu), **options)
 
 
 @register("feed_forward", "geglu", settings=GatedSettings)
 def geglu(settings: GatedSettings, config: Any, site: Site, **options: Any) -> GatedFeedForward:
     """(GELU(x W) * x V) W2, without biases (Shazeer 2020)."""
-    return gated(settings, config, jax.nn.gelu, **options)
+    return GatedFeedForward(settings.width(config.d_ff), in_float32(jax.nn.gelu), **options)
 
 
 @register("feed_forward", "reglu", settings=GatedSettings)
 def reglu(settings: GatedSettings, config: Any, site: Site, **options: Any) -> GatedFeedForward:
     """(ReLU(x W) * x V) W2, without biases (Shazeer 2020)."""
-    return gated(settings, config, relu, **options)
+    return GatedFeedForward(settings.width(config.d_ff), in_float32(relu), **options)

@@ -99,8 +99,7 @@ class Experts(nn.Module):
 
     def _of_expert(self, tokens: Array, kernels: Array, sizes: Array) -> Array:
         """Multiply tokens [N, D], sorted by expert, by their kernels [E, D, F], in float32."""
-        dtypes = str(tokens.dtype), str(kernels.dtype)
-        return expert_product(self.precision, dtypes, tokens, kernels, sizes)
+        return expert_product(self.precision, (str(tokens.dtype), str(kernels.dtype)), tokens, kernels, sizes)
 
 
 @partial(jax.custom_vjp, nondiff_argnums=(0, 1))

@@ -38,7 +38,7 @@ class MupSettings:
     def check_new_run(self, config: ExperimentConfig) -> None:
         model, heads = config.model, self.base_width // self.base_key_size
         attention = [selection.name for selection in config.selections if selection.kind == "attention"]
-        if ("initialization", "mup") not in [(selection.kind, selection.name) for selection in config.selections]:
+        if ("model.initialization", "initialization", "mup") not in config.selections:
             raise ConfigError("optimizer.name", "mup needs a Transformer with model.initialization=mup")
 
         def problem_of_attention() -> str:

@@ -35,7 +35,8 @@ class RotaryPositions(SelfAttentionChange):
         share = self.settings.share
         num_pairs = int(self.key_size * share) // 2
         if num_pairs <= 0:
-            raise ConfigError("parts.rope.share", f"{share:g} of {self.key_size} dimensions is less than a pair")
+            problem = f"{share:g} of {self.key_size} dimensions is less than a pair"
+            raise ConfigError(f"parts.{self.site.part}.share", problem)
         in_part = rotated(vectors[..., : 2 * num_pairs], positions, self.settings.base)
         return jnp.concatenate([in_part, vectors[..., 2 * num_pairs :]], axis=-1)
 

@@ -37,8 +37,7 @@ class ScheduleFree(Averaging):
 
         Lion takes the sign of the gradient, muon keeps its momentum.
         """
-        rule = make_rule(hyperparameters._replace(b1=0.0))
-        return contrib.schedule_free(rule, rate, settings.interpolation)
+        return contrib.schedule_free(make_rule(hyperparameters._replace(b1=0.0)), rate, settings.interpolation)
 
     @staticmethod
     def evaluation_params(state: Any, params: PyTree) -> PyTree:

@@ -23,7 +23,7 @@ class SigmoidSettings:
         before = names[: names.index("sigmoid")]
         for method, others, remedy in (
             ("denominator_mod", names, "choose one"),
-            ("weights_mod", before, "put it first"),
+            ("weights_mod", before, "put sigmoid first"),
         ):
             plain = getattr(AttentionChange, method)
             lost = [name for name in others if getattr(parts[name], method, plain) is not plain]

@@ -23,7 +23,7 @@ class SoftCap(AttentionChange):
     """cap tanh(score / cap)."""
 
     def score_mod(self) -> Partial:
-        return Partial(capped_scores, jnp.asarray(self.settings.cap, jnp.float32))
+        return Partial(capped, jnp.asarray(self.settings.cap, jnp.float32))
 
 
 @dataclass(frozen=True)
@@ -42,9 +42,6 @@ class SoftCapped(Projection):
         return self.embedding.factors(hidden)._replace(logit_mod=Partial(capped, cap))
 
 
-def capped_scores(cap: Float[Array, ""], scores: Float[Array, "B H Q M"], at: At) -> Float[Array, "B H Q M"]:
-    return capped(cap, scores)
-
-
-def capped(cap: Float[Array, ""], logits: Array) -> Array:
-    return cap * jnp.tanh(logits / cap)
+def capped(cap: Float[Array, ""], scores: Array, at: At | None = None) -> Array:
+    """Return capped scores or logits."""
+    return cap * jnp.tanh(scores / cap)

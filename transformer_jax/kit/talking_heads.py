@@ -18,30 +18,16 @@ class TalkingHeads(AttentionChange):
     """
 
     def setup(self) -> None:
-        self.mix_scores = self.param("mix_scores", identity, self.num_heads)
-        self.mix_weights = self.param("mix_weights", identity, self.num_heads)
+        self.mix_scores = self.param("mix_scores", lambda _: jnp.eye(self.num_heads))
+        self.mix_weights = self.param("mix_weights", lambda _: jnp.eye(self.num_heads))
 
     def score_mod(self) -> Partial:
-        return Partial(mixed_scores, self.mix_scores)
+        return Partial(mixed, self.mix_scores)
 
     def weights_mod(self) -> Partial:
-        return Partial(mixed_weights, self.mix_weights)
+        return Partial(mixed, self.mix_weights)
 
 
-def identity(key: Array, size: int) -> Float[Array, "H H"]:
-    del key
-    return jnp.eye(size)
-
-
-def mixed(mix_HJ: Float[Array, "H J"], heads: Float[Array, "B H Q M"]) -> Float[Array, "B J Q M"]:
+def mixed(mix_HJ: Float[Array, "H J"], heads: Float[Array, "B H Q M"], unread: At | Array) -> Float[Array, "B J Q M"]:
+    """Mix the scores, or the weights, of all heads."""
     return jnp.einsum("BHQM,HJ->BJQM", heads, mix_HJ.astype(heads.dtype), precision="highest")
-
-
-def mixed_weights(
-    mix_HJ: Float[Array, "H J"], weights: Float[Array, "B H Q M"], scores: Float[Array, "B H Q M"]
-) -> Float[Array, "B J Q M"]:
-    return mixed(mix_HJ, weights)
-
-
-def mixed_scores(mix_HJ: Float[Array, "H J"], scores: Float[Array, "B H Q M"], at: At) -> Float[Array, "B J Q M"]:
-    return mixed(mix_HJ, scores)

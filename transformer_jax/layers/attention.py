@@ -140,8 +140,7 @@ class MultiHeadAttention(Layer):
     def attend(self, queries: Float[Array, "B Q D"], cache: KVCache, mask: StepMask) -> Float[Array, "B Q D"]:
         """Attend from ``queries`` to the visible cache slots."""
         query_BHQK = self.project_queries(queries)
-        keys = jnp.swapaxes(cache.keys, 2, 3)
-        return self.attend_dense(query_BHQK, keys, cache.values, mask.visible, train=False)
+        return self.attend_dense(query_BHQK, jnp.swapaxes(cache.keys, 2, 3), cache.values, mask.visible, train=False)
 
     def step(
         self, inputs: Float[Array, "B W D"], cache: LayerCache, mask: StepMask

@@ -57,9 +57,8 @@ class CudnnAttention:
 
     def __call__(self, q: Array, k: Array, v: Array, mask: SentenceMask, options: AttentionOptions) -> Array:
         bias = added_bias(options.score_mod, q, k.shape[2]) if options.score_mod and self.one_sentence else None
-        obstacle = _obstacle_of_kernels(k, v, options)
-        obstacle = obstacle or self._obstacle(mask, options.score_mod, bias, (*q.shape[:3], k.shape[2]))
-        if obstacle:
+        scores = (*q.shape[:3], k.shape[2])
+        if obstacle := _obstacle_of_kernels(k, v, options) or self._obstacle(mask, options.score_mod, bias, scores):
             return blockwise_instead("cudnn", obstacle)(q, k, v, mask, options)
         q, k, v = (jnp.swapaxes(array, 1, 2).astype(jnp.bfloat16) for array in (q, k, v))
         attend = partial(jax.nn.dot_product_attention, q, k, v, implementation="cudnn", scale=q.shape[-1] ** -0.5)
@@ -111,8 +110,7 @@ class PackedCudnnAttention:
     heads: P
 
     def __call__(self, q: Array, k: Array, v: Array, mask: SentenceMask, options: AttentionOptions) -> Array:
-        obstacle = _obstacle_of_rows(mask, options, k, v)
-        if obstacle:
+        if obstacle := _obstacle_of_rows(mask, options, k, v):
             return blockwise_instead("cudnn", obstacle)(q, k, v, mask, options)
 
         def attend(q: Array, k: Array, v: Array, queries: Array, keys: Array) -> Array:
@@ -204,8 +202,7 @@ class TpuFlashAttention:
         sinks, precision, others = [], options.precision, options
         if options.denominator is not None and options.denominator.terms is None:
             sinks, others = [options.denominator.log_rest], options._replace(denominator=None)
-        obstacle = _obstacle_of_rows(mask, others, k, v)
-        if obstacle:
+        if obstacle := _obstacle_of_rows(mask, others, k, v):
             return blockwise_instead("tpu_flash", obstacle)(q, k, v, mask, options)
         attend = on_each_device(partial(self._on_one_device, window=mask.window), self.mesh, self.heads)
         q = q * q.shape[-1] ** -0.5
@@ -269,8 +266,7 @@ class RowBlockAttention:
         if options.dropout is not None:
             return EinsumAttention()(q, k, v, mask, options)
         # Keys and values may have different sizes, but not numbers of heads.
-        obstacle = _obstacle_of_rows(mask, options, k[..., :0], v[..., :0])
-        if obstacle:
+        if obstacle := _obstacle_of_rows(mask, options, k[..., :0], v[..., :0]):
             return blockwise_instead("row blocks", obstacle)(q, k, v, mask, options)
 
         def attend(operands: tuple[Array, ...]) -> Array:
@@ -289,8 +285,7 @@ class RowBlockAttention:
             heads = lax.map(jax.checkpoint(attend), split)
             return heads.reshape(-1, *query_shape[1:], heads.shape[-1])[:rows]
 
-        attend_on_each_device = on_each_device(attend_in_blocks, self.mesh, self.heads)
-        return attend_on_each_device(q, k, v, mask.query_segments, mask.key_segments)
+        return on_each_device(attend_in_blocks, self.mesh, self.heads)(q, k, v, mask.query_segments, mask.key_segments)
 
 
 def _obstacle_of_kernels(k: Array, v: Array, options: AttentionOptions) -> str | None:

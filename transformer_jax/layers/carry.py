@@ -67,8 +67,7 @@ class CarryingAttention(ModifiedAttention):
         states = dict(memory.states)
         for name, change in self.changes.items():
             if isinstance(change, SelfAttentionChange) and change.carries:
-                carried = memory.states.get(name), memory.token_ids
-                key, value, states[name] = change.memory(key_BGMK, value_BGMU, *carried)
+                key, value, states[name] = change.memory(key_BGMK, value_BGMU, states.get(name), memory.token_ids)
                 key_BGMK = require_shape(key, key_BGMK.shape, "B, G, M, K", type(change).memory)
                 value_BGMU = require_shape(value, value_BGMU.shape, "B, G, M, U", type(change).memory)
         return key_BGMK, value_BGMU, states

@@ -46,14 +46,12 @@ def attend_to_ranges(
     end_BQ: Int[Array, "B Q"],
 ) -> Float[Array, "B Q H K"]:
     """Attend (equation 1) to the keys from ``first`` to ``end``, on one GPU from Hopper on."""
-    operands = query_BQHK, key_BMGK, value_BMGK
-    kernel = cudnn_attention()._dot_product_attention_fwd_p
-    return _bind(kernel, visible_scores, 1, operands, first_BQ, end_BQ, is_training=False)[0]
+    return _attended(query_BQHK, key_BMGK, value_BMGK, first_BQ, end_BQ, is_training=False)[0]
 
 
 def _forward(query: Array, key: Array, value: Array, first: Array, end: Array) -> tuple[Array, tuple[Array, ...]]:
     residuals = query, key, value, first, end
-    return _with_log_normalizers(*residuals)[0], residuals
+    return _attended(*residuals, is_training=True)[0], residuals
 
 
 def _backward(residuals: tuple[Array, ...], gradient: Array) -> tuple[Array | None, ...]:
@@ -61,15 +59,16 @@ def _backward(residuals: tuple[Array, ...], gradient: Array) -> tuple[Array | No
     # XLA takes the function of the scores from the forward kernel that computed the normalizers, so
     # that kernel has to be beside the backward kernel: in the loop of ``scan_layers`` too. Outside
     # of a loop the compiler merges both calls.
-    heads, log_normalizers = _with_log_normalizers(*residuals)
+    heads, log_normalizers = _attended(*residuals, is_training=True)
     kernel = cudnn_attention()._dot_product_attention_bwd_p
     gradients = _bind(kernel, visible_gradients, 2, tuple(operands), first, end, log_normalizers, heads, gradient)
     return (*gradients, None, None)
 
 
-def _with_log_normalizers(query: Array, key: Array, value: Array, first: Array, end: Array) -> list[Array]:
+def _attended(query: Array, key: Array, value: Array, first: Array, end: Array, *, is_training: bool) -> list[Array]:
+    """Return the heads, and if ``is_training`` the logarithms of the normalizers."""
     kernel = cudnn_attention()._dot_product_attention_fwd_p
-    return _bind(kernel, visible_scores, 1, (query, key, value), first, end, is_training=True)
+    return _bind(kernel, visible_scores, 1, (query, key, value), first, end, is_training=is_training)
 
 
 attend_to_ranges.defvjp(_forward, _backward)

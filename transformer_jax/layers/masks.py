@@ -63,8 +63,7 @@ class SentenceMask:
         cls, queries: PyTree, keys: PyTree, *, is_causal: bool = False, score_mod: PyTree = None
     ) -> "SentenceMask":
         """Return the mask between two sides, which have ``segments`` and ``positions``."""
-        sides = queries.segments, keys.segments, is_causal, queries.positions, keys.positions
-        return cls(*sides, score_mod=score_mod)
+        return cls(queries.segments, keys.segments, is_causal, queries.positions, keys.positions, score_mod=score_mod)
 
     def array(self) -> AttentionMask:
         mask = segment_mask(self.query_segments, self.key_segments)

@@ -46,7 +46,5 @@ def constrain_rows(mesh: Mesh) -> Callable[[Array], Array]:
     Without it the compiler may move hidden states between devices instead of gathering the
     parameters of a layer.
     """
-    if mesh.size == 1:
-        return lambda rows: rows
     sharding = NamedSharding(mesh, P(ROW_AXES))
     return lambda rows: rows if is_one_device(mesh) else lax.with_sharding_constraint(rows, sharding)

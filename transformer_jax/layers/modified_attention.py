@@ -196,8 +196,7 @@ class ModifiedAttention(MultiHeadAttention):
         query_BHQK = self.queries_of(queries, mask.positions[0])
         score_mod = self.score_mod(mask.score_mod)
         mask = replace(mask, mask_mod=self._window(), score_mod=None)
-        changes_weights = bool(self._mods("weights_mod"))
-        if changes_weights:
+        if changes_weights := self._mods("weights_mod"):
             log_dense_attention()
         if changes_weights or self.is_mutable_collection("intermediates"):
             operands = query_BHQK, key_BGMK, value_BVMX, mask.array(), mask.positions, score_mod
@@ -213,7 +212,7 @@ class ModifiedAttention(MultiHeadAttention):
         return LayerCache(cache._replace(values=values.astype(self.precision.compute)))
 
     def num_kept_slots(self, num_slots: int, beams: int) -> int:
-        """Return the number of cache slots, at most the width of a window."""
+        """Return the number of cache slots, for each beam at most the width of a window."""
         window = self._window()
         if isinstance(window, Window) and window.left is not None and window.right == 0:
             return min(num_slots, (window.left + 1) * beams)
@@ -275,8 +274,7 @@ class ModifiedAttention(MultiHeadAttention):
         return array
 
     def _mods(self, method: str) -> list[Any]:
-        mods = (getattr(change, method)() for change in self.changes.values())
-        return [mod for mod in mods if mod is not None]
+        return [mod for change in self.changes.values() if (mod := getattr(change, method)()) is not None]
 
     def _window(self) -> MaskMod | None:
         windows = self._mods("mask_mod")

@@ -12,7 +12,7 @@ from transformer_jax.layers.parameter_initialization import Layer
 from transformer_jax.precision import FLOAT32, Precision, rounding_barrier
 from transformer_jax.registry.plugins import register
 
-# The paper gives none; this is the value of its authors' code (tensor2tensor).
+# Neither paper gives a value; this one is from tensor2tensor, the code of Vaswani et al. 2017.
 EPSILON = 1e-6
 
 

@@ -13,8 +13,8 @@ import jax.numpy as jnp
 from transformer_jax.array_types import PyTree
 from transformer_jax.config import ConfigError
 
-# Paths of norms, residual connections and sublayers, which return the shape of their first
-# argument, and of positions, which return hidden states for integers.
+# Paths of norms, residual connections and feed-forward layers, which return the shape of their
+# first argument, and of positions, which return hidden states for integers.
 LIKE_THEIR_INPUT = r"\w+_layers_\d+/(feed_forward|\w+_residual(/\w*norm)?)|\w+_norm"
 PATH_OF_POSITIONS = r"(\w+_)?positions"
 

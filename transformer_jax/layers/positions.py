@@ -72,14 +72,14 @@ class LearnedPositions(nn.Module):
 
         Raises ConfigError if ``length`` exceeds ``max_positions``: clamping would be silent.
         """
-        problem = f"{self.max_positions} learned positions do not reach a sequence of {length}; "
-        remedy = "train with a larger model.max_positions or with model.positions=sinusoidal"
         if length > self.max_positions:
-            raise ConfigError("model.max_positions", problem + remedy)
+            problem = f"{self.max_positions} learned positions do not reach a sequence of {length}"
+            remedy = "train with a larger model.max_positions or with model.positions=sinusoidal"
+            raise ConfigError("model.max_positions", problem, remedy)
         return self.table[jnp.asarray(positions)]
 
 
-def change_scores(positions: nn.Module | None) -> bool:
+def change_scores(positions: nn.Module) -> bool:
     """Return whether positions change the scores of all layers of their stack."""
     return hasattr(type(positions), "score_mod")
 

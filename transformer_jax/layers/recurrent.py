@@ -142,8 +142,7 @@ class RecurrentLayer(nn.Module):
         return gates_from(inputs, kernel, jnp.zeros_like(self.input_bias), self.precision)
 
     def step(self, from_input: Float[Array, "*B G N"], state: PyTree) -> PyTree:
-        hidden = self.cell.hidden(state)
-        from_hidden = gates_from(hidden, self.recurrent_kernel, self.recurrent_bias, self.precision)
+        from_hidden = gates_from(self.cell.hidden(state), self.recurrent_kernel, self.recurrent_bias, self.precision)
         return self.cell.step(from_input, from_hidden, state)
 
 

@@ -128,7 +128,7 @@ class AdditiveScore(Score):
 class View(NamedTuple):
     """A window's ``mask`` [B, Q or 1, M] of the memory, and ``scores`` to add to the content's."""
 
-    mask: Bool[Array, "B Q M"]
+    mask: Bool[Array, "B #Q M"]
     scores: Float[Array, "#B #Q #M"]
 
 
@@ -269,8 +269,7 @@ class LocationBasedAttention(RnnAttention):
     ) -> Attended:
         length = prepared.mask.shape[1]
         scores = einsum("BQD,DP->BQP", query, self.kernel, self.precision)[:, :, :length]
-        beyond = ((0, 0), (0, 0), (0, length - scores.shape[2]))
-        scores = jnp.pad(scores, beyond)
+        scores = jnp.pad(scores, ((0, 0), (0, 0), (0, length - scores.shape[2])))
         mask = prepared.mask[:, None] & (jnp.arange(length) < self.max_positions)[None, None]
         return Attended(*attend(scores, prepared.values, mask, precision=self.precision), state)
 
@@ -330,16 +329,13 @@ class LocationSensitiveAttention(RnnAttention):
 def location_features(
     weights_BQM: Float[Array, "B Q M"], filters_RC: Float[Array, "R C"], product: lax.Precision | None = None
 ) -> Float[Array, "B Q M C"]:
-    """Return C features of the weights around positions, F * alpha (Chorowski et al. 2015, 8).
+    """Return C features of the weights around positions (Chorowski et al. 2015, equation 8).
 
-    The filter has R taps, centered on the position. Weights beyond the source are zero.
+    A filter has R taps, centered on the position. Weights beyond the source are zero.
     """
-    batch, queries, positions = weights_BQM.shape
-    taps = filters_RC.shape[0]
-    signal = weights_BQM.reshape(batch * queries, positions, 1)
-    padding = [((taps - 1) // 2, taps // 2)]
-    axes = ("NWC", "WIO", "NWC")
+    signal, taps = weights_BQM.reshape(-1, weights_BQM.shape[2], 1), len(filters_RC)
+    padding, axes = [((taps - 1) // 2, taps // 2)], ("NWC", "WIO", "NWC")
     features = lax.conv_general_dilated(
         signal, filters_RC[:, None, :], (1,), padding, dimension_numbers=axes, precision=product
     )
-    return features.reshape(batch, queries, positions, -1)
+    return features.reshape(*weights_BQM.shape, -1)

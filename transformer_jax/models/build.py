@@ -1,6 +1,6 @@
 """From settings to a model: every choice becomes an object here, so that no layer holds a flag.
 
-Only the family of models that is built is imported.
+Recurrent and decoder-only models are imported only if they are built.
 """
 
 from collections.abc import Callable, Mapping
@@ -67,9 +67,8 @@ def build_model(
 
         return build_rnn(config, source_vocabulary, target_vocabulary, rates, parts)
     maker = PartMaker(config, on, rates, parts)
-    sizes = source_vocabulary, target_vocabulary
     source_embedding, target_embedding, projection = tied_embeddings(
-        config.tying, maker.embedding, maker.embedding, *sizes
+        config.tying, maker.embedding, maker.embedding, source_vocabulary, target_vocabulary
     )
     source_positions = maker.positions(Site("encoder", "embedding", config.num_encoder_layers, False))
     target_positions = maker.positions(Site("decoder", "embedding", config.num_decoder_layers, True))
@@ -203,8 +202,7 @@ class PartMaker(NamedTuple):
     def carry(self) -> Any:
         """The module ``layers.carry`` if self-attentions pass a state between layers, else None."""
         parts = [("attention", name) for name in self.attention_names] + [("positions", self.config.positions)]
-        carries = any(getattr(registered(kind)[name], "carries", False) for kind, name in parts)
-        if not carries:
+        if not any(getattr(registered(kind)[name], "carries", False) for kind, name in parts):
             return None
         from transformer_jax.layers import carry
 

@@ -85,8 +85,7 @@ def _decoder(
     make = registered("rnn_attention")[config.attention]
     attention = make(parts.get(config.attention), config, site, precision=precision)
     if config.wiring == "bahdanau":
-        readout_size = config.d_hidden + config.d_embedding + config.d_memory
-        sizes = readout_size, config.d_output
+        sizes = config.d_hidden + config.d_embedding + config.d_memory, config.d_output
         return BahdanauDecoder(stack(config.d_memory), rates.dropout, attention, *sizes, precision)
     has_state = type(attention).start is not RnnAttention.start
     if not config.input_feeding and has_state:

@@ -34,8 +34,8 @@ class DecoderOnly(nn.Module):
     positions: nn.Module
     parts: LayerParts
     num_layers: int
-    embedding_dropout: Rate = None
-    stack: Unrolled = Unrolled()
+    embedding_dropout: Rate
+    stack: Unrolled
 
     def setup(self) -> None:
         site = Site("decoder", "self", self.num_layers, is_causal=True)

@@ -47,7 +47,7 @@ class Ensemble(nn.Module):
     def decode_step(
         self, token_ids: Int[Array, "B W"], cache: DecodeCache
     ) -> tuple[Float[Array, "B W V"], DecodeCache]:
-        """Return the log of the mean probability of every next token, and the next states."""
+        """Return the log of the mean probability of every next token, and the next cache."""
         caches = zip(self.members, cache.per_beam, cache.per_sentence, cache.kv_cache, strict=True)
         steps = [member.decode_step(token_ids, DecodeCache(*parts)) for member, *parts in caches]
         return mean_log_probs([logits for logits, _ in steps]), _joined_caches([after for _, after in steps])
@@ -59,4 +59,4 @@ def joined_params(params: Sequence[PyTree]) -> dict[str, PyTree]:
 
 
 def _joined_caches(caches: Sequence[DecodeCache]) -> DecodeCache:
-    return DecodeCache(*(tuple(parts) for parts in zip(*caches, strict=True)))
+    return DecodeCache(*zip(*caches, strict=True))

@@ -269,12 +269,11 @@ def module_calls(model: nn.Module, params: PyTree, *inputs: PyTree) -> ModuleCal
         module, method = context.module, context.method_name
         if method == "setup" or not module.path:
             return next_method(*arguments, **options)
-        current = ModuleCall(tuple(module.path), type(module).__name__, method)
+        current = ModuleCall(module.path, type(module).__name__, method)
         open_calls.append(current)
         result = next_method(*arguments, **options)
         open_calls.pop()
-        leaves = [leaf.shape for leaf in jax.tree.leaves(result) if hasattr(leaf, "shape")]
-        current.shape = tuple(leaves[0]) if leaves else None
+        current.shape = next((leaf.shape for leaf in jax.tree.leaves(result) if hasattr(leaf, "shape")), None)
         siblings = open_calls[-1].inner
         if current not in siblings:
             siblings.append(current)

@@ -11,7 +11,7 @@ from transformer_jax.layers.dropout import Dropout, Rate, dropout_keys
 from transformer_jax.layers.parameter_initialization import xavier_uniform
 from transformer_jax.models.interface import EncoderDecoder, shift_right
 from transformer_jax.models.rnn_decoder import DecoderInputs, DecoderState, MakeLayer, PlainDecoder, over_time
-from transformer_jax.precision import FLOAT32, Precision, einsum
+from transformer_jax.precision import Precision, einsum
 from transformer_jax.sequence_types import DecodeCache, Tokens
 
 
@@ -73,7 +73,7 @@ class Bridge(nn.Module):
 
     memory_size: int
     hidden_size: int
-    precision: Precision = FLOAT32
+    precision: Precision
 
     @nn.compact
     def __call__(self, encoded: tuple[PyTree, ...], like: tuple[PyTree, ...]) -> tuple[PyTree, ...]:
@@ -116,7 +116,7 @@ class RnnSeq2Seq(EncoderDecoder):
     bridge: nn.Module
     reverses_source: bool
     embedding_dropout: Rate
-    scheduled_sampling: Rate = None
+    scheduled_sampling: Rate
 
     def setup(self) -> None:
         self.sum_dropout = Dropout(self.embedding_dropout)
@@ -138,8 +138,7 @@ class RnnSeq2Seq(EncoderDecoder):
             tokens, advanced = self._advance_on_samples(ids, positions, state, prepared)
         else:
             tokens = DecoderInputs(self._embed(ids, train=train), positions)
-            read = self.decoder.read(tokens)
-            advanced = self.decoder.advance_all(read, positions, state, prepared, train=train)
+            advanced = self.decoder.advance_all(self.decoder.read(tokens), positions, state, prepared, train=train)
         written = self.decoder.write(tokens, advanced, prepared, train=train)
         if written.weights is not None:
             # As one head.
@@ -185,8 +184,7 @@ class RnnSeq2Seq(EncoderDecoder):
         prepared = cache.per_sentence
         state, advanced = self.decoder.advance(self.decoder.read(tokens), positions, beams.state, prepared, train=False)
         written = self.decoder.write(tokens, advanced, prepared, train=False)
-        logits = self.projection.logits(written.output)
-        return logits, DecodeCache(RnnPerBeam(state, beams.length + 1), prepared)
+        return self.projection.logits(written.output), DecodeCache(RnnPerBeam(state, beams.length + 1), prepared)
 
     def _begin(self, memory: RnnMemory, *, beams: int) -> tuple[PyTree, DecoderState]:
         """Return the prepared memory, and the state before the first token of beams."""

@@ -221,8 +221,7 @@ class BahdanauDecoder(PlainDecoder):
         return self.cross_attention.prepare(memory, mask)
 
     def start(self, states: tuple[PyTree, ...], prepared: PyTree) -> DecoderState:
-        attention = self.cross_attention.start(prepared, self.stack.top(states).shape[1])
-        return DecoderState(states, attention=attention)
+        return DecoderState(states, attention=self.cross_attention.start(prepared, self.stack.top(states).shape[1]))
 
     def advance(
         self, read: Array, positions: Array, state: DecoderState, prepared: PyTree, *, train: bool
@@ -272,6 +271,7 @@ def over_time(
 
 
 def _copied(counters: dict) -> dict:
+    """Copy the nested ``counters``, but not their keys, which Flax compares by identity."""
     return {name: _copied(count) if isinstance(count, dict) else count for name, count in counters.items()}
 
 

@@ -38,7 +38,7 @@ class PerBeam(NamedTuple):
 
     visible: Bool[Array, "B W M"]
     length: Int[Array, ""]
-    layers: tuple[PyTree, ...] = ()
+    layers: tuple[PyTree, ...]
 
 
 class PerSentence(NamedTuple):
@@ -56,8 +56,8 @@ class Transformer(EncoderDecoder):
     parts: LayerParts
     num_encoder_layers: int
     num_decoder_layers: int
-    embedding_dropout: Rate = None
-    stack: Unrolled = Unrolled()
+    embedding_dropout: Rate
+    stack: Unrolled
 
     def setup(self) -> None:
         encoder = Site("encoder", "self", self.num_encoder_layers, is_causal=False)
@@ -80,8 +80,7 @@ class Transformer(EncoderDecoder):
         """Run the decoder stack over target tokens [B, T] shifted right by one."""
         inputs = shift_right(target)
         hidden = self._embed(self.target_embedding, self.target_positions, inputs, target.positions, train)
-        score_mod = score_mod_of(self.target_positions)
-        self_mask = SentenceMask.between(target, target, is_causal=True, score_mod=score_mod)
+        self_mask = SentenceMask.between(target, target, is_causal=True, score_mod=score_mod_of(self.target_positions))
         cross_mask = SentenceMask.between(target, memory)
         stream = enter(self.decoder_layers, hidden, inputs)
         stream = self.stack(self.decoder_layers, stream, memory.hidden, self_mask, cross_mask, train=train)

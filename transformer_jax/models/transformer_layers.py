@@ -28,7 +28,7 @@ class LayerParts(NamedTuple):
     residual: Callable[[Site], Residual]
     final_norm: Callable[[Site], Callable[[Hidden], Hidden]]
     constrain: Callable[[Hidden], Hidden]
-    residual_dtype: str = "float32"
+    residual_dtype: str
 
 
 class EncoderLayer(nn.Module):

@@ -70,7 +70,7 @@ class Corrupts(Protocol):
 
 
 class MakesSearch(Protocol):
-    """Makes a ``decoding.search.Search``."""
+    """Makes a ``decoding.beam_search.Search``."""
 
     def __call__(self, rules: Any) -> Any: ...
 

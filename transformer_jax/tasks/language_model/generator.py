@@ -229,7 +229,7 @@ class PromptDecoder:
 def generation_program(model: Module, decoding: GenerationConfig, width: int, mesh: Mesh) -> DecodingProgram:
     """Return the decoding of ``Generator`` for a full batch of prompts of ``width`` tokens."""
     batch_tokens = batch_tokens_on(mesh, decoding.batch_tokens)
-    rows, max_length = rows_of_full_batch(width, batch_tokens, row_groups(mesh)), decoding.max_new_tokens
+    rows, max_length = row_groups(mesh) * rows_of_full_batch(width, batch_tokens), decoding.max_new_tokens
     decoder = PromptDecoder(model, decoding)
 
     def start(params: PyTree, ids: Int[Array, "B P"], capacity: int) -> BeamState:

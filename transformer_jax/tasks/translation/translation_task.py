@@ -351,8 +351,9 @@ def translation_program(
     All are translated to their length limit. ``longest``: maximum length of a sequence of the
     model; None: any.
     """
-    batch_tokens, max_length = batch_tokens_on(mesh, decoding.batch_tokens), width + decoding.max_extra_tokens
-    rows, max_length = rows_of_full_batch(width, batch_tokens, row_groups(mesh)), min(max_length, longest or max_length)
+    rows = row_groups(mesh) * rows_of_full_batch(width, batch_tokens_on(mesh, decoding.batch_tokens))
+    max_length = width + decoding.max_extra_tokens
+    max_length = min(max_length, longest or max_length)
     rules = Rules(decoding.beam_width, 1, decoding.length_penalty, stop=decoding.stop)
     choose, make_step = shard_map_rows(mesh)(plain_search(rules).choose), steps_of(model)
 
