@@ -233,9 +233,8 @@ def validate(run: RunParts, position: Position) -> None:
     results.validated = {f"validation/{name}": value for name, value in evaluation.metrics.items()}
     run.record(position, results.validated)
     if not math.isfinite(evaluation.metrics["loss"]):
-        raise TrainingDiverged(
-            f"update {position.number}: the validation loss is {evaluation.metrics['loss']}; {_remedy(run)}"
-        )
+        problem = f"update {position.number}: the validation loss is {evaluation.metrics['loss']}"
+        raise TrainingDiverged(f"{problem}; {_remedy(run)}")
     results.score, line = selection.value_in(evaluation.metrics), run.score_line(evaluation)
     counters.validated_at, counters.basis = position.number, evaluation.basis
     is_best = counters.add_validation(results.score, selection)

@@ -47,9 +47,8 @@ def restored_position(
             before = load_run_config(directory.path)
             if bool(before.data.store) != bool(config.data.store):
                 begun = "with" if before.data.store else "without"
-                raise ConfigError(
-                    "data.store", f"the run {directory.path} was started {begun} data.store", "resume it the same way"
-                )
+                problem = f"the run {directory.path} was started {begun} data.store"
+                raise ConfigError("data.store", problem, "resume it the same way")
             raise ConfigError(
                 "--workdir",
                 f"{directory.path}: the {name} changed since its checkpoints were written",

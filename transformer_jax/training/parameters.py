@@ -126,11 +126,8 @@ def match_parameters(saved: Shapes, wanted: Shapes, init: InitConfig) -> Match:
     missing = [name for name in wanted if name not in origin and name not in skipped]
     unused = [old for new, old in origin.items() if new not in wanted]
     if not taken:
-        raise ConfigError(
-            "init.run",
-            f"{init.run} has no parameter of this model",
-            f"it has {some_of(list(saved))}; the model has {some_of(list(wanted))}; use init.rename to map them",
-        )
+        remedy = f"it has {some_of(list(saved))}; the model has {some_of(list(wanted))}; use init.rename to map them"
+        raise ConfigError("init.run", f"{init.run} has no parameter of this model", remedy)
     clashes = [name for name, old in taken.items() if saved[old] != wanted[name]]
     if clashes:
         shown = clashes[:NAMES_SHOWN]

@@ -84,9 +84,8 @@ def laid_out(devices: Sequence[Any], sizes: Sequence[int]) -> np.ndarray:
     counts = Counter(getattr(device, "slice_index", 0) for device in devices)
     slices = len(counts)
     if len(set(counts.values())) > 1:
-        raise ConfigError(
-            "mesh", f"slices of {sorted(counts.values())} devices cannot share one", "use slices of one size"
-        )
+        problem = f"slices of {sorted(counts.values())} devices cannot share one"
+        raise ConfigError("mesh", problem, "use slices of one size")
     if slices == 1:
         return mesh_utils.create_device_mesh(sizes, devices, allow_split_physical_axes=True)
     between: list[int] = []
@@ -171,11 +170,8 @@ def state_shardings(state: PyTree, mesh: Mesh) -> PyTree:
         )
         for size, axis in zip(leaf.shape, spec, strict=False):
             if axis and size % mesh.shape[axis]:
-                raise ConfigError(
-                    f"mesh.{axis}",
-                    f"{mesh.shape[axis]} does not divide a dimension of {size} in {path} {leaf.shape}",
-                    f"use a {axis} axis that does, or another size",
-                )
+                problem = f"{mesh.shape[axis]} does not divide a dimension of {size} in {path} {leaf.shape}"
+                raise ConfigError(f"mesh.{axis}", problem, f"use a {axis} axis that does, or another size")
         return NamedSharding(mesh, spec)
 
     return jax.tree_util.tree_map_with_path(sharding, state)
