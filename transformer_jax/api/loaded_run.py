@@ -164,7 +164,7 @@ class Run:
     @property
     def steps(self) -> tuple[int, ...]:
         """The update of the checkpoint, or the updates of the averaged checkpoints."""
-        return tuple(self._trained.steps)
+        return self._trained.steps
 
     @overload
     def translate(self, text: str, **options: Unpack[TranslationOptions]) -> str: ...  # type: ignore[overload-overlap]
@@ -313,8 +313,7 @@ class Run:
             if source is not None:
                 if limit:
                     raise ConfigError("limit", "source is scored whole", "leave it out")
-                evaluation: Evaluation = self._trained.task.evaluate_text(self.params, text, Path(source).name)
-                return evaluation
+                return self._trained.task.evaluate_text(self.params, text, Path(source).name)
             name = split or "test"
             task_class(self.config.task).require_split(self.config, name)
             return self._trained.evaluate(name, limit=limit)
@@ -336,7 +335,7 @@ class Run:
     def _warn_of_unseen(self, texts: Sequence[str]) -> None:
         """Warn of input that the model never saw in training, once for each kind."""
         remarks = self._trained.remarks("the input", "text")
-        remarks.read(list(texts))
+        remarks.read(texts)
         remarks.tell(partial(warnings.warn, stacklevel=4))
 
     def _require(self, method: str) -> None:

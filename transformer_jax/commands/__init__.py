@@ -17,8 +17,8 @@ A command is a function of its flags that returns the exit status. Its docstring
         config = flags.resolve_config(values)  # Errors in settings come before JAX is imported.
         import jax  # And everything of the package that imports it.
 
-At its top a module imports only light modules (``transformer_jax.config``,
-``run_directory.layout``, ``files.atomic_files``). It imports the others inside the function, so
-that help and config errors appear at once. ``ConfigError``, ``DataError`` and flag errors that
-leave a command become one message on stderr and exit status 2.
+At its top a module imports only light modules, such as ``transformer_jax.config`` and
+``run_directory.layout``. It imports the others inside the function, so that help and config errors
+appear at once. A ``ConfigError`` or ``DataError`` that leaves a command becomes one message on
+stderr and exit status 2.
 """

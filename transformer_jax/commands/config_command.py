@@ -180,14 +180,13 @@ def _settings_of(source: str, overrides: Sequence[tuple[str, str]] = ()) -> dict
         return flatten(from_dict(kinds)) | dict(leaves(recipe))
 
 
-def _settings_list(task: str, only: str = "") -> str:
+def _settings_list(task: str, only: str) -> str:
     """Return every setting of a task, or of one group of them, with its meaning."""
     check_choice("task", task, (), "task")
     settings = [setting.of_task(task) for setting in all_explained() if only in ("", block_of(setting.key))]
     rows = [(setting.key, setting.meaning) for setting in settings if setting.readers]
-    lines = []
-    for block, group in itertools.groupby(rows, lambda row: block_of(row[0])):
-        lines += [f"{BLOCK_TITLES[block]}\n\n{listing(list(group))}\n"]
+    groups = itertools.groupby(rows, lambda row: block_of(row[0]))
+    lines = [f"{BLOCK_TITLES[block]}\n\n{listing(list(group))}\n" for block, group in groups]
     others = ", ".join(f"--config.task={name}" for name in TASKS if name != task)
     return "".join(lines) + paragraph(f"These are the settings of task={task}. For others add {others}.") + "\n"
 
@@ -265,18 +264,17 @@ class Explained(NamedTuple):
 
     def text(self) -> str:
         """Return the explanation for the terminal."""
-        lines = [f"{self.key}  ({self.type_name})"]
+        lines = []
         for field, label in (("meaning", ""), ("values", "values: "), ("default", "default: ")):
-            for value, names in self.by(field):
-                lines.append(paragraph(f"{label}{value}{f'  [{names}]' if names else ''}", "  ", "    "))
+            lines += [f"{label}{value}{f'  [{names}]' if names else ''}" for value, names in self.by(field)]
         if any(reader.declared.may_be_scheduled for reader in self.readers):
-            lines.append(paragraph(f"schedules: {'; '.join(form for _, form in FORMS.values())}", "  ", "    "))
-        lines.append(paragraph(f"read by: {', '.join(reader.name for reader in self.readers)}", "  ", "    "))
+            lines.append(f"schedules: {'; '.join(form for _, form in FORMS.values())}")
+        lines.append(f"read by: {', '.join(reader.name for reader in self.readers)}")
         for kind in dict.fromkeys(reader.declared.facts.get("plugin") for reader in self.readers):
             for name, part in registered(kind).items() if kind else ():
                 if summary := ((inspect.getdoc(part) if callable(part) else "") or "").partition("\n")[0]:
-                    lines.append(paragraph(f"{name}: {summary}", "  ", "    "))
-        return "\n".join(lines)
+                    lines.append(f"{name}: {summary}")
+        return "\n".join([f"{self.key}  ({self.type_name})", *(paragraph(line, "  ", "    ") for line in lines)])
 
     def by(self, field: str) -> list[tuple[str, str]]:
         """Return the distinct values of a field with their readers, or without if all agree."""

@@ -128,12 +128,11 @@ def _score(values: flags.Values, config: ExperimentConfig) -> int:
         "",
         f"run directory {values.workdir}",
         f"  checkpoint   {scored.step:,}{averaged}",
+        *(f"  ensemble     with {member}{averaged}" for member in scored.ensemble),
+        f"  scores       {stem}.json",
+        *([f"  translations {stem}.txt"] if evaluation.outputs is not None else []),
+        *(f"  {command}" for command in commands_to_try(config, values.workdir, scored.ensemble)),
     ]
-    lines += [f"  ensemble     with {member}{averaged}" for member in scored.ensemble]
-    lines += [f"  scores       {stem}.json"]
-    if evaluation.outputs is not None:
-        lines.append(f"  translations {stem}.txt")
-    lines += (f"  {command}" for command in commands_to_try(config, values.workdir, scored.ensemble))
     print("\n".join(lines))
     return 0
 

@@ -263,7 +263,7 @@ def required_config(values: Values) -> str:
     """Return the recipe of --config. Raises ConfigError when it is empty."""
     if not values.config:
         raise ConfigError("--config", "give a recipe (transformer-jax recipes lists them), or the directory of a run")
-    return str(values.config)
+    return values.config
 
 
 def parse(flags: Iterable[Define], arguments: Sequence[str]) -> Values:
@@ -279,7 +279,7 @@ def parse(flags: Iterable[Define], arguments: Sequence[str]) -> Values:
             shown = f"{name}: {text!a}" if equals and is_unicode(name) else ascii(argument)
             raise ConfigError(f"{shown} is not valid UTF-8", remedy="write or rename it in UTF-8")
     parser, values = Parser(flags), Values()
-    end = list(arguments).index(SEPARATOR) if SEPARATOR in arguments else len(arguments)
+    end = arguments.index(SEPARATOR) if SEPARATOR in arguments else len(arguments)
     spelled = [*parser.spelled(parser.without_settings(arguments[:end], values))]
     try:
         _, words = parser.parse_known_args(spelled, values)

@@ -54,15 +54,14 @@ def generate(values: flags.Values) -> int:
     remarks = trained.remarks(values.prompts or "--prompt")
     remarks.read(prompts or [values.prompt])
     remarks.tell()
-    remark = generator.windows(prompts or [values.prompt], "prompt" if prompts else "--prompt").remark
-    if remark:
+    if remark := generator.windows(prompts or [values.prompt], "prompt" if prompts else "--prompt").remark:
         print(remark, file=sys.stderr, flush=True)
     if prompts is not None:
         for prompt, continuation in zip(prompts, generator.continuations(params, prompts, seed=seed), strict=True):
             print(prompt + as_one_line(continuation.text), flush=True)
         return 0
     print(values.prompt, end="", flush=True)
-    if config.decoding.beam_width > 1:
+    if width > 1:
         print(generator.continuations(params, [values.prompt], seed=seed)[0].text)
         return 0
     for piece in generator.stream(params, values.prompt, seed=seed):

@@ -55,9 +55,8 @@ def _meant(name: str, here: Collection[str], *, sets: bool) -> list[str]:
     # A command on a trained run changes no training.
     trains, used = "config" in here, ("decoding.", "mesh.", "evaluation.")
     synonyms = other_toolkits("flags").get(name, [])
-    if meant := [flag for flag in synonyms if sets and trains and flag.startswith("config.")]:
-        return [f"--{flag}" for flag in meant]
-    if meant := [flag for flag in synonyms if flag in here]:
+    settings = [flag for flag in synonyms if sets and trains and flag.startswith("config.")]
+    if meant := settings or [flag for flag in synonyms if flag in here]:
         return [f"--{flag}" for flag in meant]
     keys: list[str] = []
     if sets:

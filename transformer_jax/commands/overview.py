@@ -2,10 +2,9 @@
 
 from itertools import groupby
 
-from transformer_jax.files.terminal import paragraph, width
+from transformer_jax.files.terminal import MAX_WIDTH, paragraph, width
 from transformer_jax.registry.index import COMMAND_GROUPS, commands
 
-MAX_WIDTH = 100
 HEAD = "Sequence transduction with attention: train, evaluate, translate, inspect."
 END = """transformer-jax COMMAND --help describes a command, with examples.
 Try: transformer-jax quickstart"""

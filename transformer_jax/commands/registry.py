@@ -8,10 +8,9 @@ from transformer_jax.commands import flags
 from transformer_jax.config import ConfigError
 from transformer_jax.config.conversion import other_toolkits
 from transformer_jax.errors import nearest
-from transformer_jax.files.terminal import INDENT, paragraph, width
+from transformer_jax.files.terminal import INDENT, MAX_WIDTH, paragraph, width
 from transformer_jax.registry.index import commands, own_commands
 
-MAX_WIDTH = 100
 PAGES = Path(__file__).parents[1] / "pages"
 """The pages of the documentation in an installed wheel."""
 
@@ -26,8 +25,7 @@ def load_command(name: str) -> flags.Command:
         near = meant[0] if meant else nearest(name, listed)
         hint = f"did you mean {near}?" if near else f"commands are {', '.join(listed)}"
         raise ConfigError(f"{name!r} is not a command", remedy=hint)
-    command: flags.Command = listed[name].load()
-    return command
+    return listed[name].load()
 
 
 def command_help(name: str) -> str:

@@ -51,7 +51,7 @@ def run_config(values: flags.Values, use: str = "", *, workdir: str | None = Non
     return used_settings(settings_of_run(workdir, use), flags.overrides_of(values))
 
 
-def settings_of_run(workdir: str, use: str = "") -> ExperimentConfig:
+def settings_of_run(workdir: str, use: str) -> ExperimentConfig:
     """Return the settings of a run. Raises ConfigError unless its task serves ``use``, if any."""
     RunDirectory(workdir).require_run()
     config = load_run_config(workdir)
@@ -84,7 +84,7 @@ def chosen_runs(values: flags.Values, config: ExperimentConfig) -> list[ChosenRu
     return runs
 
 
-def open_runs(runs: list[ChosenRun], average: int = 1, *, only_decodes: bool = False) -> "TrainedRun[Any]":
+def open_runs(runs: list[ChosenRun], average: int, *, only_decodes: bool = False) -> "TrainedRun[Any]":
     """Call ``open_trained``, imported on use since it imports JAX."""
     from transformer_jax.tasks.trained_run import open_trained
 

@@ -138,17 +138,16 @@ def _recorded_failure(run: RunDirectory, error: Exception, is_written: bool) -> 
     from transformer_jax.checkpoints.save_failure import SaveFailed, failed_in_store, is_disk_full
 
     is_gone = not in_store(run.path) and not run.path.is_dir()
-    is_failed_write = isinstance(error, OSError) and (is_disk_full(error) or is_gone)
-    if not (isinstance(error, SaveFailed | StoreError) or is_failed_write or is_out_of_memory(error)):
-        raise error
     if is_out_of_memory(error):
         failure = SaveFailed(_without_memory(run))
     elif isinstance(error, SaveFailed):
         failure = error
     elif isinstance(error, StoreError):
         failure = failed_in_store(str(error), is_outage=error.is_outage)
-    else:
+    elif isinstance(error, OSError) and (is_disk_full(error) or is_gone):
         failure = DiskFolder(run.checkpoints).failure(error)
+    else:
+        raise error
     if is_written and not is_gone:
         with suppress(OSError, StoreError):
             if in_store(run.path) and run.lock_file.exists():
@@ -215,8 +214,8 @@ def require_ready(config: ExperimentConfig, workdir: str, *, is_distributed: boo
         for split in dict.fromkeys([*needed, *listed]):
             require_readable(config, split, is_whole=True)
     # The folder comes last: a run that is refused leaves none.
-    require_own(RunDirectory(workdir).path)
     directory = RunDirectory(workdir)
+    require_own(directory.path)
     if is_distributed or in_store(directory.path):
         require_writable(directory.path, "--workdir")
         return

@@ -78,9 +78,7 @@ class BatchPlan:
     or processes.
     """
 
-    def __init__(
-        self, lengths: np.ndarray, seed: int, groups: Sequence[RowGroup], *, shuffles_batches: bool = True
-    ) -> None:
+    def __init__(self, lengths: np.ndarray, seed: int, groups: Sequence[RowGroup], *, shuffles_batches: bool) -> None:
         self.seed = seed
         self._shuffles_batches = shuffles_batches
         self.num_pairs = lengths.shape[1]

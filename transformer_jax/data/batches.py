@@ -73,10 +73,8 @@ def scoring_batches(
     begin: int = 0,
 ) -> Iterator[Batch]:
     """Yield the pairs from ``begin``, up to ``limit`` if above 0, as ``scoring_rows``."""
-    source_lengths, target_lengths = store.lengths(limit or None, begin)
-    for rows in scoring_rows(
-        source_lengths, target_lengths, batch_tokens, row_multiple, longest=longest, few_shapes=few_shapes
-    ):
+    source, target = store.lengths(limit or None, begin)
+    for rows in scoring_rows(source, target, batch_tokens, row_multiple, longest=longest, few_shapes=few_shapes):
         yield read_rows(store, rows._replace(pairs=rows.pairs + begin))
 
 

@@ -3,7 +3,7 @@
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
-from itertools import islice
+from itertools import batched, islice
 from typing import Any, NamedTuple
 
 import regex
@@ -138,16 +138,13 @@ def sampled_pairs(pairs: Iterable[SentencePair], count: int) -> list[tuple[int, 
     return [numbered for is_sampled, start, block in blocks if is_sampled for numbered in enumerate(block, start)]
 
 
-def _blocks(pairs: Iterable[SentencePair], count: int) -> Iterator[tuple[bool, int, list[SentencePair]]]:
+def _blocks(pairs: Iterable[SentencePair], count: int) -> Iterator[tuple[bool, int, tuple[SentencePair, ...]]]:
     """Yield blocks: whether one is sampled, its first line, and its pairs."""
-    stream = islice(pairs, count)
-    number = SAMPLED // BLOCK
-    start = index = 0
-    while block := list(islice(stream, BLOCK)):
-        is_sampled = start >= index * count // number or count <= SAMPLED
-        yield is_sampled, start, block
-        index += is_sampled
-        start += BLOCK
+    number, sampled = SAMPLED // BLOCK, 0
+    for index, block in enumerate(batched(islice(pairs, count), BLOCK)):
+        is_sampled = index * BLOCK >= sampled * count // number or count <= SAMPLED
+        yield is_sampled, index * BLOCK, block
+        sampled += is_sampled
 
 
 class VocabularyChoice(NamedTuple):

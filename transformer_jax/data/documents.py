@@ -204,11 +204,8 @@ def no_text(source: DocumentSource, split: str) -> DataError:
 
 
 def _nothing_held_out(text: NamedTexts, split: str, of: str) -> str:
-    sizes, unit = (
-        [document.num_bytes for document in _TextFile.documents(text, "train")],
-        text.documents_are.removesuffix("s"),
-    )
-    file = text.files["train"]
+    sizes = [document.num_bytes for document in _TextFile.documents(text, "train")]
+    file, unit = text.files["train"], text.documents_are.removesuffix("s")
     if not sizes:
         return f"data.train{of}: {file} is empty"
     if len(sizes) == 1:

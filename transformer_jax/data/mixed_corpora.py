@@ -19,7 +19,6 @@ from transformer_jax.registry.plugins import register
 REPEATED_STREAM = 2**33
 LARGEST_EPOCH = 2**31 - 1
 
-
 Source = TypeVar("Source")
 
 
@@ -31,9 +30,8 @@ class Mixture(FileSource):
 
     def parts(self, split: str) -> dict[str, Any]:
         """Return the corpora that have a split, or raise DataError if there is none."""
-        splits = dict.fromkeys(name for corpus in self.corpora.values() for name in corpus.splits)
-        splits = dict.fromkeys(name for corpus in self.corpora.values() for name in corpus.splits)
-        require_split(split, tuple(splits), f"data.source=mixture of {', '.join(self.corpora)}")
+        splits = tuple(dict.fromkeys(name for corpus in self.corpora.values() for name in corpus.splits))
+        require_split(split, splits, f"data.source=mixture of {', '.join(self.corpora)}")
         return {name: corpus for name, corpus in self.corpora.items() if split in corpus.splits}
 
     def fingerprint(self, split: str, *, with_time: bool = True) -> str:

@@ -135,8 +135,7 @@ def cached_split(
         part = folder / SHARDS / shard.name
         part.mkdir(parents=True)
         counts = work.write(part, shard)
-        types: dict[str, str] = counts.pop("types")
-        arrays = {name: completed_array(part / name / "0", dtype) for name, dtype in types.items()}
+        arrays = {name: completed_array(part / name / "0", dtype) for name, dtype in counts.pop("types").items()}
         described = {"settings": settings, **counts, "arrays": arrays}
         (part / PART).write_text(sealed(described), encoding="utf-8")
         (folder / MANIFEST).write_text(sealed({"parts": {shard.name: described}}), encoding="utf-8")
@@ -205,7 +204,7 @@ def write_shard(work: Tokenization[Any], address: str, cache: str, shard: Shard)
     # Another job may have written other settings meanwhile.
     _require_equal(_read(store / SETTINGS) or settings, settings, f"--output: {address} was tokenized")
     key, missing = digest([json.dumps(settings, sort_keys=True)])[:32], _missing(store, shard.count)
-    if shard.index in missing or _described(store, shard).get("settings") != key:
+    if shard.index in missing or _read(store / SHARDS / shard.name / PART, unsealed).get("settings") != key:
         # A job that is repeated because the upload failed finds the shard in the cache.
         name = f"shard-{key}-{shard.name}"
         cached_split(work, cache, name, shard, key)
@@ -224,7 +223,7 @@ def _manifest(
     """Return the manifest: settings, counts, all parts, and a digest of settings and counts."""
     parts, sizes = {}, _sizes(store / SHARDS)
     for shard in (Shard(index, count) for index in range(count)):
-        parts[shard.name] = described = _described(store, shard)
+        parts[shard.name] = described = _read(store / SHARDS / shard.name / PART, unsealed)
         where, again = f"--output: {store}: shard {shard.name}", f"run --shard={shard.index}/{count} again"
         if described.get("settings") != key:
             raise DataError(f"{where} has other settings or another text; {again}")
@@ -250,8 +249,7 @@ def shared_tokenizers(address: str, settings: Mapping[str, object], key: str) ->
     if not described:
         finished_manifest(address)
         raise DataError(f"{key}: {address} has no tokenizers; write the store again")
-    compared = {name: described.get(name) for name in settings}
-    _require_equal(compared, settings, f"{key}: {address} has tokenizers")
+    _require_equal({name: described.get(name) for name in settings}, settings, f"{key}: {address} has tokenizers")
     return load_tokenizers(folder)
 
 
@@ -289,10 +287,6 @@ def _read(file: Path, parse: Callable[[bytes], Any] = parse_json) -> dict[str, A
             value = parse(content)
             return value if isinstance(value, dict) else {}
     return {}
-
-
-def _described(store: Path, shard: Shard) -> dict[str, Any]:
-    return _read(store / SHARDS / shard.name / PART, unsealed)
 
 
 def _sizes(folder: Path) -> dict[str, int]:
@@ -351,15 +345,14 @@ def open_token_store(
     work = PairTokenization(corpus, split, tokenizers, config if is_training else None)
     store = open_split(work, config.cache_directory, config.store if is_training else "")
     if store.num_pairs == 0:
-        read, dropped = store.statistics.read, store.statistics.dropped
-        reasons = "; ".join(f"{count:,} of {read:,}: {reason}" for reason, count in dropped.items() if count)
+        dropped = {reason: count for reason, count in store.statistics.dropped.items() if count}
+        reasons = "; ".join(f"{count:,} of {store.statistics.read:,}: {reason}" for reason, count in dropped.items())
         limits = {
             "source above": "max_source_tokens",
             "target above": "max_target_tokens",
             "one side above": "max_length_ratio",
         }
-        removing = [reason for reason, count in dropped.items() if count]
-        raised = [f"data.{name}" for start, name in limits.items() if any(r.startswith(start) for r in removing)]
+        raised = [f"data.{name}" for start, name in limits.items() if any(r.startswith(start) for r in dropped)]
         advice = f"raise {', '.join(raised)}" if raised else "look at the text, with transformer-jax data check"
         remedy = f"left out were {reasons}; {advice}" if reasons else "the split is empty"
         raise DataError(f"data: no pair of the split {split!r} is left: {remedy}")

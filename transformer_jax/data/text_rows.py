@@ -91,7 +91,7 @@ TextRows = SplitRows | PackedRows
 def rows_of_store(
     store: DocumentStore, batching: TextBatchingConfig, seed: int, *, limit: int = 0, stride: int = 0, begin: int = 0
 ) -> TextRows:
-    """Return the rows of a split from document ``begin``, or of ``limit`` documents if above 0."""
+    """Return the rows of the documents from ``begin`` on, of ``limit`` documents if above 0."""
     offsets = store.offsets[begin : begin + limit + 1 if limit else None]
     ids, offsets = (store.ids[offsets[0] : offsets[-1]], offsets - offsets[0]) if begin else (store.ids, offsets)
     if batching.kind == "packed":
@@ -152,7 +152,7 @@ class RowPlan(NamedTuple):
         return np.concatenate([rows, np.full(self.rows_per_update - len(rows), PADDING_ROW, np.int64)])
 
 
-def plan_rows(num_rows: int, batching: TextBatchingConfig, seed: int, epoch_rows: np.ndarray | None = None) -> RowPlan:
+def plan_rows(num_rows: int, batching: TextBatchingConfig, seed: int, epoch_rows: np.ndarray | None) -> RowPlan:
     """Return the plan with ``batching.tokens_per_update`` tokens in an update."""
     rows = rows_of(batching.context_length, batching.tokens_per_update, batching.row_multiple)
     return RowPlan(num_rows if epoch_rows is None else len(epoch_rows), rows, seed, epoch_rows)

@@ -89,9 +89,7 @@ class StoredArray:
     differ, and StoreError if the bucket at ``address`` refuses or does not answer.
     """
 
-    def __init__(
-        self, pieces: Sequence[Piece], dtype: str, damaged: Callable[[str], Exception], address: str = ""
-    ) -> None:
+    def __init__(self, pieces: Sequence[Piece], dtype: str, damaged: Callable[[str], Exception], address: str) -> None:
         self.dtype, self._damaged, self._address = np.dtype(dtype), damaged, f"data.store: {address}"
         self._ends = np.cumsum([0, *(piece.length for piece in pieces)], dtype=np.int64)
         self._bases = np.array([piece.base for piece in pieces], np.int64)

@@ -145,7 +145,6 @@ def score_translations(
 
 
 def metric_of(name: str, tokenizer: str, language: str) -> Metric:
-    """Return the sacreBLEU metric of a score."""
     # force: no warning about tokenized text; Scores.rows reports it.
     if name == "chrf":
         return CHRF()
@@ -218,9 +217,8 @@ class EvaluationReport:
     def rows(self) -> list[tuple[str, str, str]]:
         """Return table rows (name, value, remark)."""
         by = self.decoding
-        search = f"{by.search_name}, length penalty {by.length_penalty:g}, stop {by.stop}"
-        search = by.search_name if by.beam_width == 1 else search
-        search += f", search {by.search}" if by.search != "beam" else ""
+        search = by.search_name + f", length penalty {by.length_penalty:g}, stop {by.stop}" * (by.beam_width > 1)
+        search += f", search {by.search}" * (by.search != "beam")
         how = f"generated, {search}, at most source + {by.max_extra_tokens}, {self.compute_dtype}"
         return [
             *self.scores.rows(),

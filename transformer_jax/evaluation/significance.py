@@ -1,6 +1,7 @@
 """Significance of the difference between two systems by sacreBLEU's paired tests."""
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any, NamedTuple, cast
 
 import numpy as np
@@ -46,33 +47,30 @@ class PairedScores(NamedTuple):
     sentence_metric: str
 
 
+@dataclass(eq=False)
 class Counted:
     """A metric for sacreBLEU's tests, which applies ``score`` to sums of counts over sentences.
 
     ``count`` returns the counts ``[sentences, counts]``.
     """
 
-    def __init__(
-        self,
-        name: str,
-        count: Callable[[Sequence[str], Sequence[str]], Any],
-        score: Callable[[Any], float],
-        rules: str = "",
-    ) -> None:
-        self.name, self._count, self._score, self._rules = name, count, score, rules
+    name: str
+    count: Callable[[Sequence[str], Sequence[str]], Any]
+    score: Callable[[Any], float]
+    rules: str = ""
 
     def _extract_corpus_statistics(self, hypotheses: Sequence[str], references: Sequence[Sequence[str]]) -> Any:
-        return self._count(hypotheses, references[0])
+        return self.count(hypotheses, references[0])
 
     def _compute_score_from_stats(self, sums: Any) -> Score:
-        return Score(self.name, self._score(sums))
+        return Score(self.name, self.score(sums))
 
     def _aggregate_and_compute(self, counts: Any) -> Score:
         return self._compute_score_from_stats(np.sum(counts, axis=0))
 
     def get_signature(self) -> Signature:
         signature = Signature({"num_refs": 1})
-        signature.update("rules", self._rules)
+        signature.update("rules", self.rules)
         return signature
 
 

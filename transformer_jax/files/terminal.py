@@ -12,6 +12,7 @@ from transformer_jax.files.json_text import printable
 INDENT = " " * 6
 USUAL_WIDTH = 80
 LEAST_WIDTH = 40
+MAX_WIDTH = 100
 LEAST_COLUMN = 24
 GAP = "  "
 

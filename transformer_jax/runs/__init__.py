@@ -1,1 +1,1 @@
-"""The trainer, its hooks, the run directory, logs and trackers."""
+"""The trainer, its hooks, the first state of a run, logs and trackers."""

@@ -102,7 +102,6 @@ def is_validation_due(run: RunParts, position: Position, number: int) -> bool:
     if number == position.num_updates or not every:
         return every > 0 and number > last
     may_change = run.config.training.budget_seconds or position.num_updates != run.config.training.num_updates
-    # A run whose length may change skips a validation shortly before its end.
     is_soon_over = may_change and 2 * (position.num_updates - number) < every
     return number - last >= every and not is_soon_over
 
@@ -161,8 +160,7 @@ def count(run: RunParts, position: Position) -> None:
 def _explained_divergence(run: RunParts, position: Position, metrics: StepMetrics) -> str:
     """Name the first tensor that is not finite, by repeating the update."""
     loss = float(metrics.sums.loss) / max(float(metrics.sums.tokens), 1.0)
-    norm = float(metrics.gradient_norm)
-    problem = f"update {position.number}: loss {loss:g} per token, gradient norm {norm:g}"
+    problem = f"update {position.number}: loss {loss:g} per token, gradient norm {float(metrics.gradient_norm):g}"
     LOGGER.info("%s; searching for the first tensor that is not finite (compiles the update once more)", problem)
     before = position.number - 1
     batch = put_batch(next(run.data.batches(before)), run.update.mesh)
@@ -235,9 +233,8 @@ def validate(run: RunParts, position: Position) -> None:
     results.validated = {f"validation/{name}": value for name, value in evaluation.metrics.items()}
     run.record(position, results.validated)
     if not math.isfinite(evaluation.metrics["loss"]):
-        raise TrainingDiverged(
-            f"update {position.number}: the validation loss is {evaluation.metrics['loss']}; {_remedy(run)}"
-        )
+        problem = f"update {position.number}: the validation loss is {evaluation.metrics['loss']}"
+        raise TrainingDiverged(f"{problem}; {_remedy(run)}")
     results.score, line = selection.value_in(evaluation.metrics), run.score_line(evaluation)
     counters.validated_at, counters.basis = position.number, evaluation.basis
     is_best = counters.add_validation(results.score, selection)
@@ -353,7 +350,7 @@ def _write_stacks(path: Path) -> None:
 
 @contextmanager
 def watchdog(clock: Clock, factor: float, stacks: Path, end: Callable[[int], object] = os._exit) -> Iterator[None]:
-    """End the process when an update takes ``factor`` times the mean of recent ones and a minute.
+    """End the process when an update takes over a minute and ``factor`` times the recent mean.
 
     A call on a lost device or a dead collective never returns. The stacks of all threads are first
     printed and appended to ``stacks``. Waiting an hour for a checkpoint also ends the process,

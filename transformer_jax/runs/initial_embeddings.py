@@ -84,11 +84,8 @@ def find_initial_embeddings(file: str, like: PyTree, tokenizers: TokenizerPair) 
         if match is None or OUTPUT_MATRIX.fullmatch(name):
             continue
         if leaf.shape[1] != vectors.shape[1]:
-            raise ConfigError(
-                "init.embeddings",
-                f"{file} has vectors of dimension {vectors.shape[1]}, {name} of {leaf.shape[1]}",
-                "make them the same, for example by config.model.d_model",
-            )
+            problem = f"{file} has vectors of dimension {vectors.shape[1]}, {name} of {leaf.shape[1]}"
+            raise ConfigError("init.embeddings", problem, "make them the same, for example by config.model.d_model")
         tokenizer = tokenizers.source if match[2].startswith("source") else tokenizers.target
         pieces = tokenizer.pieces(range(NUM_SPECIAL_IDS, tokenizer.vocabulary_size))
         rows = row_of_each_piece(pieces, row_of)
@@ -96,9 +93,8 @@ def find_initial_embeddings(file: str, like: PyTree, tokenizers: TokenizerPair) 
         initial = vectors[[row for row in rows if row is not None]]
         tables[name] = InitialRows(np.array(ids, np.int32), initial, len(pieces))
         if ids and not initial.any():
-            raise ConfigError(
-                "init.embeddings", f"{file} has only zeros for the pieces of {name}", "give vectors of a trained run"
-            )
+            problem = f"{file} has only zeros for the pieces of {name}"
+            raise ConfigError("init.embeddings", problem, "give vectors of a trained run")
     if not any(len(rows.ids) for rows in tables.values()):
         some = ", ".join(map(repr, words[:5]))
         raise ConfigError("init.embeddings", f"{file} has none of the pieces of this model", f"it has {some} and so on")

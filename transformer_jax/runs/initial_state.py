@@ -45,17 +45,15 @@ def restored_position(
         saved = progress["data"][name]
         if saved != digest and saved != migration.earlier_digest(config, task.open_source):
             before = load_run_config(directory.path)
-            changes = difference(before, config)
             if bool(before.data.store) != bool(config.data.store):
                 begun = "with" if before.data.store else "without"
-                raise ConfigError(
-                    "data.store", f"the run {directory.path} was started {begun} data.store", "resume it the same way"
-                )
+                problem = f"the run {directory.path} was started {begun} data.store"
+                raise ConfigError("data.store", problem, "resume it the same way")
             raise ConfigError(
                 "--workdir",
                 f"{directory.path}: the {name} changed since its checkpoints were written",
                 "use another folder, or the data they were trained on"
-                f"{listed(change for change in changes if change[0].startswith('data.'))}",
+                f"{listed(change for change in difference(before, config) if change[0].startswith('data.'))}",
             )
     number = int(state.step)
     counters = Counters(**migration.counters(progress["counters"], number, config.training.evaluate_every))
@@ -137,8 +135,7 @@ class InitialParameters:
         return f"parameters of {self.run}, checkpoint {self.step}: {self.match}"
 
     def to_json(self) -> dict[str, Any]:
-        names = self.match._asdict() | {"taken": len(self.match.taken)}
-        return {"run": self.run, "step": self.step, **names}
+        return {"run": self.run, "step": self.step, **self.match._asdict(), "taken": len(self.match.taken)}
 
 
 def find_initial_parameters(init: InitConfig, like: PyTree, tokenizers: TokenizerPair) -> InitialParameters:

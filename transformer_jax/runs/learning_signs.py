@@ -42,7 +42,7 @@ class LearningSigns:
     """
 
     def __init__(
-        self, config: ExperimentConfig, report: Mapping[str, Any], records: Iterable[Mapping[str, Any]] = ()
+        self, config: ExperimentConfig, report: Mapping[str, Any], records: Iterable[Mapping[str, Any]]
     ) -> None:
         self._config = config
         # The loss of guessing tokens by their frequency, nats per token.
@@ -76,14 +76,8 @@ class LearningSigns:
         length = num_updates or self._config.training.num_updates
         if self._step < min(max(2 * self._config.optimizer.warmup_updates, SHARE_OF_UPDATES * length), length):
             return []
-        sentences = (
-            self._uniform_attention(),
-            self._guessing(),
-            self._equal_outputs(),
-            self._zero_metric(),
-            self._growing_gradient(),
-        )
-        return [sentence for sentence in sentences if sentence]
+        signs = self._uniform_attention, self._guessing, self._equal_outputs, self._zero_metric, self._growing_gradient
+        return [sentence for sign in signs if (sentence := sign())]
 
     def _longer_run(self) -> str:
         warmup = self._config.optimizer.warmup_updates

@@ -64,8 +64,7 @@ class MetricsLog:
 
     def write(self, step: int, metrics: dict[str, float]) -> None:
         """Record ``metrics`` after ``step`` updates. A number that is not finite becomes null."""
-        clean = {name: value if math.isfinite(value) else None for name, value in metrics.items()}
-        record = {"step": step, **clean}
+        record = {"step": step, **{name: value if math.isfinite(value) else None for name, value in metrics.items()}}
         self._file.write(_line(with_crc(record)))
         self._num_records += 1
         self._sum.update(_line(record).encode())

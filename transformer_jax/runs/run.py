@@ -216,7 +216,6 @@ class RunParts:
     first_update: int = 0
 
     def hyperparameters(self, num_updates: int) -> Hyperparameters:
-        """Return the hyperparameters of this run at a length of ``num_updates``."""
         return hyperparameters_of_length(self.config, num_updates)
 
     def seconds_per_update(self, position: Position) -> float:

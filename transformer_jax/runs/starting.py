@@ -144,8 +144,7 @@ def require_state_fits(update: Update) -> None:
 def require_same_batches(task: Task, data: TrainingData, update: int) -> None:
     """Raise ConfigError when processes read different data."""
     same = dict(task.identity), [jax.tree.leaves(shape) for shape in data.batch_shapes(update)]
-    remedy = "give all of them the same data.directory content"
-    require_same(repr(same), "data", "the processes read different data", remedy)
+    require_same(repr(same), "data", "the processes read different data", "give all of them the same text")
 
 
 def write_run_files(

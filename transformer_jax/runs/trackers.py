@@ -138,7 +138,7 @@ def run_id(folder: Path, tracker: str, new: Callable[[], str]) -> str:
     if tracker not in ids:
         ids[tracker] = new()
         write_whole(file, json.dumps(ids, indent=2) + "\n")
-    return str(ids[tracker])
+    return ids[tracker]
 
 
 def group_of(folder: Path) -> str | None:

@@ -91,17 +91,11 @@ def require_same_run(config: ExperimentConfig, workdir: str) -> None:
             raise ConfigError("init.embeddings", f"{config.init.embeddings} is not a file", "give word vectors")
         return
     if not checkpoints[-1].can_be_continued:
-        raise ConfigError(
-            "--workdir",
-            f"{workdir} has averaged parameters without an optimizer state, from which no run resumes",
-            f"start a new run in another folder with --init_from={workdir}",
-        )
+        problem = f"{workdir} has averaged parameters without an optimizer state, from which no run resumes"
+        raise ConfigError("--workdir", problem, f"start a new run in another folder with --init_from={workdir}")
     if not run_directory.config.is_file():
-        raise ConfigError(
-            "--workdir",
-            f"{workdir} has checkpoints but no {run_directory.config.name}",
-            "put it back, or use another folder",
-        )
+        problem = f"{workdir} has checkpoints but no {run_directory.config.name}"
+        raise ConfigError("--workdir", problem, "put it back, or use another folder")
     require_settings(run_directory.path)
     require_plugins(run_directory.path)
     saved = load_run_config(workdir)
@@ -109,9 +103,8 @@ def require_same_run(config: ExperimentConfig, workdir: str) -> None:
         complain(f"transformer-jax: {workdir}: training.corruptions named {name} twice and applied it twice; now once")
     clashes = [change for change in difference(saved, config) if not may_change(change[0], saved, config)]
     if clashes:
-        raise ConfigError(
-            "--workdir", f"{workdir} holds a run with other settings", f"use another folder, or these:{listed(clashes)}"
-        )
+        problem = f"{workdir} holds a run with other settings"
+        raise ConfigError("--workdir", problem, f"use another folder, or these:{listed(clashes)}")
 
 
 def settings_to_train(
@@ -172,9 +165,8 @@ def train_run(
 ) -> "Outcome":
     """Train or resume a run as ``run_training`` does, surrounded by the installed tools.
 
-    ``origin``: the record of ``settings_to_train``. ``is_trial``: the run is one of many, so that
-    tools print and draw less. Prints faults of the text before a run begins, and raises DataError
-    at serious ones.
+    ``origin``: the record of ``settings_to_train``. Prints faults of the text before a run begins,
+    and raises DataError at serious ones, unless ``is_trial``: it is one of many runs on the text.
     """
     from transformer_jax.runs.trainer import run_training
 

@@ -92,8 +92,8 @@ class MeasuredSplit(PrintedEvaluation):
 
 
 def share_of(scored: int, total: int, examples: str) -> str:
-    """Return ``96 of 1,014 sentences``, or ``1,014 sentences`` if all are scored."""
-    return f"{scored:,} {examples}" if scored == total else f"{scored:,} of {total:,} {examples}"
+    """Return ``96 of 1,014 sentences``, or ``1,014 sentences`` if all are scored (``total`` 0)."""
+    return f"{scored:,} {examples}" if total in (0, scored) else f"{scored:,} of {total:,} {examples}"
 
 
 class DataReport(NamedTuple):

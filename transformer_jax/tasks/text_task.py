@@ -1,9 +1,7 @@
 """Base of tasks on plain text: source of documents, one tokenizer, tokenized splits."""
 
-from functools import cached_property
-from typing import Any
-
-from jax.sharding import Mesh
+from collections.abc import Callable
+from functools import cache, cached_property, partial
 
 from transformer_jax.config import ExperimentConfig
 from transformer_jax.data.corpora import require_readable
@@ -12,18 +10,13 @@ from transformer_jax.data.sentence_pairs import DocumentSource, content_of
 from transformer_jax.data.stores import finished_manifest, open_document_store
 from transformer_jax.data.token_store import DocumentStore
 from transformer_jax.data.tokenization import DocumentTokenization
-from transformer_jax.data.tokenizers import Tokenizer, TokenizerPair
+from transformer_jax.data.tokenizers import Tokenizer
 from transformer_jax.runtime.distributed import first_goes_first
 from transformer_jax.tasks.task import Task
 
 
 class TextTask(Task):
     """A task on documents, with one tokenizer, which stands for both sides."""
-
-    def __init__(self, config: ExperimentConfig, tokenizers: TokenizerPair, mesh: Mesh, objective: Any = None) -> None:
-        super().__init__(config, tokenizers, mesh, objective)
-        self._stores: dict[str, DocumentStore] = {}
-        self._texts: dict[str, str] = {}
 
     @staticmethod
     def open_source(config: ExperimentConfig) -> DocumentSource:
@@ -51,17 +44,18 @@ class TextTask(Task):
         data = self.config.data
         return DocumentTokenization(self.source, data.train_split, self.tokenizer, data)
 
-    def _store(self, split: str) -> DocumentStore:
+    @cached_property
+    def _store(self) -> Callable[[str], DocumentStore]:
         """Return the tokens of a split, tokenized if necessary, in a store that stays open."""
-        if split not in self._stores:
-            self._stores[split] = self._open_store(self.source, split)
-        return self._stores[split]
+        return cache(partial(self._open_store, self.source))
 
-    def _text(self, split: str) -> str:
-        if split not in self._texts:
-            is_training = split == self.config.data.train_split
-            self._texts[split] = self.identity["training data"] if is_training else content_of(self.source, split)
-        return self._texts[split]
+    @cached_property
+    def _text(self) -> Callable[[str], str]:
+        """Return the digest of a split."""
+        train_split = self.config.data.train_split
+        return cache(
+            lambda split: self.identity["training data"] if split == train_split else content_of(self.source, split)
+        )
 
     def _open_store(self, source: DocumentSource, split: str) -> DocumentStore:
         data = self.config.data

@@ -32,7 +32,6 @@ class TrainedModel(Protocol):
     platform: str
 
     @property
-    @property
     def training_precision(self) -> Precision: ...
 
     def training_model(self, hyperparameters: Hyperparameters) -> Module: ...
@@ -48,15 +47,16 @@ def training_loss(
     """
     config, model = objective.config, objective.training_model(hyperparameters)
     terms, watch = LossTerms(config, hyperparameters), Watch(config, hyperparameters)
-    sown = terms.collections + watch.collections
+    collections = terms.collections + watch.collections
 
     def forward(key: Array) -> tuple[LogitFactors, PyTree]:
         read = sides_of(corrupted(config, hyperparameters, batch, key))
         # A list, also an empty one, makes ``apply`` return a pair.
-        return call(model, params, "factors", *read, train=True, rngs={"dropout": key}, mutable=sown)
+        return call(model, params, "factors", *read, train=True, rngs={"dropout": key}, mutable=collections)
 
     with recorded(watch.reads_activations) as recording:
         (hidden, matrix, logit_mod), collected = forward(key)
+    sown, term_params = collected.get(SOWN, {}), params.get(LOSS_TERMS, {})
     options = logit_options(objective, objective.training_precision, logit_mod)
     target, smoothing = sides_of(batch)[-1], hyperparameters.label_smoothing
     labels, weights = jnp.asarray(target.ids), jnp.asarray(target.segments != 0, jnp.float32)
@@ -64,23 +64,13 @@ def training_loss(
     def cross_entropy(hidden: Array, labels: Any = labels, weights: Array = weights) -> LossSums:
         return projected_cross_entropy(hidden, matrix, jnp.asarray(labels), weights, smoothing, **options)
 
-    forced = ForcedPass(
-        hidden,
-        target,
-        weights,
-        collected.get(SOWN, {}),
-        cross_entropy=cross_entropy,
-        config=config,
-        model=model,
-        params=params.get(LOSS_TERMS, {}),
-        key=key,
-    )
+    forced = ForcedPass(hidden, target, weights, sown, cross_entropy, config, model, term_params, key)
     further = [forward(jax.random.fold_in(key, number))[0].hidden for number in range(1, 1 + terms.further_passes)]
     of_logits = terms.of_logits(labels, weights)
     sums = projected_cross_entropy(
         hidden, matrix, labels, weights, smoothing, terms=of_logits, further=further, **options
     )
-    statistics = watch.of_pass(recording.with_sown(collected.get(SOWN, {})))
+    statistics = watch.of_pass(recording.with_sown(sown))
     return terms.of_pass(sums, forced)._replace(statistics=statistics)
 
 

@@ -92,7 +92,7 @@ class LossTerms:
 
     def of_logits(self, labels: Array, weights: Array) -> dict[str, Partial]:
         """Return the terms that ``projected_cross_entropy`` adds. Raises ConfigError."""
-        functions = {}
+        functions: dict[str, Partial] = {}
         for name, term in self._terms.items():
             signature = inspect.signature(term.of_logits)
             try:
@@ -100,17 +100,15 @@ class LossTerms:
             except TypeError:
                 problem = f"of_logits of loss term {name!r} takes {signature}"
                 raise ConfigError("training.loss_terms", problem, "write of_logits(self, labels, weights)") from None
-            functions[name] = term.of_logits(labels, weights)
-        return {
-            name: function if self._terms[name].further_passes else Partial(without_passes, function)
-            for name, function in functions.items()
-            if function is not None
-        }
+            function = term.of_logits(labels, weights)
+            if function is not None:
+                functions[name] = function if term.further_passes else Partial(without_passes, function)
+        return functions
 
     def init_params(self, model: Any, key: Array) -> dict[str, PyTree]:
         """Return ``{"loss_terms": {name: parameters}}`` of the terms that have parameters."""
-        params = {name: term.init_params(self._config, model, key) for name, term in self._terms.items()}
-        params = {name: tree for name, tree in params.items() if tree}
+        trees = {name: term.init_params(self._config, model, key) for name, term in self._terms.items()}
+        params = {name: tree for name, tree in trees.items() if tree}
         return {LOSS_TERMS: params} if params else {}
 
     def of_pass(self, sums: LossSums, forced: ForcedPass) -> LossSums:
@@ -123,5 +121,4 @@ class LossTerms:
 
 def without_passes(function: Partial, logits: Array, labels: Array, *passes: Any) -> Array:
     """Call ``function`` with logits and labels alone."""
-    value: Array = function(logits, labels)
-    return value
+    return function(logits, labels)

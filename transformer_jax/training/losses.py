@@ -40,8 +40,7 @@ class LossSums(NamedTuple):
         return cls(loss, nll, correct, tokens, {name: jnp.zeros((), jnp.float32) for name in extras})
 
     def __add__(self, other: "LossSums") -> "LossSums":  # type: ignore[override]
-        result: LossSums = jax.tree.map(operator.add, self, other)
-        return result
+        return jax.tree.map(operator.add, self, other)
 
     def with_term(self, name: str, value: Array) -> "LossSums":
         """Return the sums with a loss term, added to the loss and reported under ``name``."""

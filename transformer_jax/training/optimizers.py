@@ -9,7 +9,7 @@ from typing import Any
 import jax
 import optax
 
-from transformer_jax.array_types import AnyArray, Array, PyTree
+from transformer_jax.array_types import Array, PyTree
 from transformer_jax.config import ConfigError, Hyperparameters
 from transformer_jax.registry.plugins import register, registered, with_settings
 from transformer_jax.training.schedules import Schedule
@@ -119,8 +119,6 @@ def _is_decayed(params: PyTree) -> PyTree:
 
     In an ``AttentionChange`` only parameters whose names end in ``kernel`` decay.
     """
-
-    def is_decayed(path: tuple, leaf: AnyArray) -> bool:
-        return leaf.ndim > 1 and not re.search(NEVER_DECAYED, path_of(path))
-
-    return jax.tree_util.tree_map_with_path(is_decayed, params)
+    return jax.tree_util.tree_map_with_path(
+        lambda path, leaf: leaf.ndim > 1 and not re.search(NEVER_DECAYED, path_of(path)), params
+    )

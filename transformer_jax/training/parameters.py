@@ -53,16 +53,10 @@ def frozen(optimizer: optax.GradientTransformation, pattern: str) -> optax.Gradi
 
 def with_frozen(average: Callable[..., PyTree], pattern: str, state: PyTree, params: PyTree) -> PyTree:
     """Return ``average`` of the parameters that ``frozen`` trains, and the others unchanged."""
-    masked = optax.MaskedNode()
     mask = frozen_mask(params, pattern)
-    trained = jax.tree.map(lambda leaf, is_frozen: masked if is_frozen else leaf, params, mask)
+    trained = jax.tree.map(lambda leaf, is_frozen: optax.MaskedNode() if is_frozen else leaf, params, mask)
     averaged = average(state.inner_states["trained"].inner_state, trained)
-    return jax.tree.map(
-        lambda new, leaf: leaf if isinstance(new, optax.MaskedNode) else new,
-        averaged,
-        params,
-        is_leaf=lambda leaf: isinstance(leaf, optax.MaskedNode),
-    )
+    return jax.tree.map(lambda leaf, is_frozen, new: leaf if is_frozen else new, params, mask, averaged)
 
 
 def without_gradient(loss: Callable[..., Any], pattern: str) -> Callable[..., Any]:
@@ -103,15 +97,13 @@ class Match(NamedTuple):
     unused: list[str]
 
     def __str__(self) -> str:
-        lines = [f"{len(self.taken)} arrays taken"]
-        for text, names in (
-            ("not in the checkpoint, randomly initialized", self.missing),
-            ("left out, randomly initialized", self.left_out),
-            ("in the checkpoint only, unused", self.unused),
-        ):
-            if names:
-                lines.append(f"{len(names)} {text}: {some_of(names)}")
-        return "; ".join(lines)
+        others = {
+            "not in the checkpoint, randomly initialized": self.missing,
+            "left out, randomly initialized": self.left_out,
+            "in the checkpoint only, unused": self.unused,
+        }
+        listed = [f"{len(names)} {text}: {some_of(names)}" for text, names in others.items() if names]
+        return "; ".join([f"{len(self.taken)} arrays taken", *listed])
 
 
 def match_parameters(saved: Shapes, wanted: Shapes, init: InitConfig) -> Match:
@@ -134,11 +126,8 @@ def match_parameters(saved: Shapes, wanted: Shapes, init: InitConfig) -> Match:
     missing = [name for name in wanted if name not in origin and name not in skipped]
     unused = [old for new, old in origin.items() if new not in wanted]
     if not taken:
-        raise ConfigError(
-            "init.run",
-            f"{init.run} has no parameter of this model",
-            f"it has {some_of(list(saved))}; the model has {some_of(list(wanted))}; use init.rename to map them",
-        )
+        remedy = f"it has {some_of(list(saved))}; the model has {some_of(list(wanted))}; use init.rename to map them"
+        raise ConfigError("init.run", f"{init.run} has no parameter of this model", remedy)
     clashes = [name for name, old in taken.items() if saved[old] != wanted[name]]
     if clashes:
         shown = clashes[:NAMES_SHOWN]

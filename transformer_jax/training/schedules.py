@@ -91,9 +91,7 @@ def of_next_update(hyperparameters: PyTree, step: AnyArray | int) -> PyTree:
 def make_schedule(
     name: str, hyperparameters: Hyperparameters, d_model: int, parts: Mapping[str, Any] = MappingProxyType({})
 ) -> Schedule:
-    """Return the schedule of that name; ``parts``: the settings of parts."""
-    schedule: Schedule = registered("schedule")[name](parts.get(name), hyperparameters, d_model)
-    return schedule
+    return registered("schedule")[name](parts.get(name), hyperparameters, d_model)
 
 
 def remark_on_average(config: ExperimentConfig, steps: Sequence[int], progress: Mapping[str, Any]) -> str:

@@ -4,7 +4,7 @@ import math
 import re
 from collections import Counter
 from collections.abc import Callable, Sequence
-from functools import cache
+from functools import cache, partial
 from itertools import chain
 from typing import Any
 
@@ -84,9 +84,8 @@ def laid_out(devices: Sequence[Any], sizes: Sequence[int]) -> np.ndarray:
     counts = Counter(getattr(device, "slice_index", 0) for device in devices)
     slices = len(counts)
     if len(set(counts.values())) > 1:
-        raise ConfigError(
-            "mesh", f"slices of {sorted(counts.values())} devices cannot share one", "use slices of one size"
-        )
+        problem = f"slices of {sorted(counts.values())} devices cannot share one"
+        raise ConfigError("mesh", problem, "use slices of one size")
     if slices == 1:
         return mesh_utils.create_device_mesh(sizes, devices, allow_split_physical_axes=True)
     between: list[int] = []
@@ -171,11 +170,8 @@ def state_shardings(state: PyTree, mesh: Mesh) -> PyTree:
         )
         for size, axis in zip(leaf.shape, spec, strict=False):
             if axis and size % mesh.shape[axis]:
-                raise ConfigError(
-                    f"mesh.{axis}",
-                    f"{mesh.shape[axis]} does not divide a dimension of {size} in {path} {leaf.shape}",
-                    f"use a {axis} axis that does, or another size",
-                )
+                problem = f"{mesh.shape[axis]} does not divide a dimension of {size} in {path} {leaf.shape}"
+                raise ConfigError(f"mesh.{axis}", problem, f"use a {axis} axis that does, or another size")
         return NamedSharding(mesh, spec)
 
     return jax.tree_util.tree_map_with_path(sharding, state)
@@ -212,14 +208,8 @@ def shard_map_rows(mesh: Mesh) -> Callable[[StateFunction], StateFunction]:
     def split(function: StateFunction) -> StateFunction:
         def run(state: PyTree, rows: Array) -> PyTree:
             specs = jax.tree.map(lambda leaf: BATCH_ROWS if leaf.ndim else P(), state)
-            return jax.shard_map(
-                function,
-                mesh=mesh,
-                in_specs=(specs, BATCH_ROWS),
-                out_specs=specs,
-                axis_names=set(ROW_AXES),
-                check_vma=False,
-            )(state, rows)
+            over_rows = partial(jax.shard_map, function, mesh=mesh, axis_names=set(ROW_AXES), check_vma=False)
+            return over_rows(in_specs=(specs, BATCH_ROWS), out_specs=specs)(state, rows)
 
         return run
 
@@ -287,8 +277,6 @@ def gathered_dtype(mesh: Mesh, compute_dtype: str) -> str:
 
 @cache
 def unshard_program(mesh: Mesh, compute_dtype: str) -> jax.stages.Wrapped:
-    """Return the program of ``unshard_fsdp``."""
-
     def gather(params: PyTree) -> PyTree:
         # The rounded operand keeps the sharding, or the compiler may all-gather the wider one.
         params = lax.with_sharding_constraint(params, state_shardings(params, mesh))
@@ -311,8 +299,7 @@ def operands_rounded(params: PyTree, compute_dtype: str) -> PyTree:
 
 def decoding_shardings(params: PyTree, mesh: Mesh) -> PyTree:
     """Return a NamedSharding for every parameter (or shape) in a loop over tokens."""
-
-    def unsharded(sharding: NamedSharding) -> NamedSharding:
-        return NamedSharding(mesh, P(*(None if axis == "fsdp" else axis for axis in sharding.spec)))
-
-    return jax.tree.map(unsharded, state_shardings(params, mesh))
+    return jax.tree.map(
+        lambda sharding: NamedSharding(mesh, P(*(None if axis == "fsdp" else axis for axis in sharding.spec))),
+        state_shardings(params, mesh),
+    )

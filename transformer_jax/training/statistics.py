@@ -136,5 +136,4 @@ def join(name: str, ratios: Any) -> Any:
 
 
 def ratio(numerator: Array | float, denominator: Array | float = 1.0) -> Array:
-    """Return the two numbers of a ratio."""
     return jnp.stack([jnp.asarray(numerator, jnp.float32), jnp.asarray(denominator, jnp.float32)])

@@ -141,7 +141,6 @@ def _psum_once(gradient_of: GradientFunction, mesh: Mesh) -> GradientFunction:
 
 
 def key_of_micro_batch(key: Array, index: Array | int) -> Array:
-    """Return the dropout key of a micro-batch."""
     return jax.random.fold_in(key, index)
 
 

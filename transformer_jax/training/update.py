@@ -164,11 +164,8 @@ def compiler_options(training: TrainingConfig, mesh: Mesh) -> dict[str, str | bo
             jax.jit(lambda: jnp.zeros(()), out_shardings=replicated(mesh), compiler_options=requested).lower().compile()
         except jax.errors.JaxRuntimeError as error:
             problem = str(error).partition("\n")[0].removeprefix("INVALID_ARGUMENT: ")
-            platform = mesh.devices.flat[0].platform
-            raise ConfigError(
-                "training.xla_options",
-                f"{problem} (XLA for {platform})",
-                "give options that it has, or leave this empty",
-            ) from None
+            problem += f" (XLA for {mesh.devices.flat[0].platform})"
+            remedy = "give options that it has, or leave this empty"
+            raise ConfigError("training.xla_options", problem, remedy) from None
     nvidia = ON_NVIDIA if is_nvidia_gpu(device_of(mesh)) else {}
     return nvidia | (DETERMINISTIC if training.deterministic else {}) | requested or None

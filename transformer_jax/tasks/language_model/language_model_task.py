@@ -291,8 +291,7 @@ class LanguageModelTask(TextTask):
     def validate(self, params: PyTree, split: str, *, limit: int = 0) -> LanguageModelEvaluation:
         """Score every token of a split, or of its first ``limit`` documents if above 0.
 
-        Without dropout or smoothing. ``split``: ``train``, ``validation``, ``test`` or another name
-        in the data. Raises DataError if the split is empty or does not exist.
+        Without dropout or smoothing. Raises DataError if the split is empty or does not exist.
         """
         name = self.config.data.split_name(split)
         store = self._store(name)
@@ -327,9 +326,7 @@ class LanguageModelTask(TextTask):
         digest = text.fingerprint("test")
         return self._evaluate_store(params, self._open_store(text, "test"), f"text-{name}-{digest[:8]}", 0, text=digest)
 
-    def score_texts(
-        self, params: PyTree, texts: Sequence[str], targets: Sequence[str] | None = None
-    ) -> list[TokenScores]:
+    def score_texts(self, params: PyTree, texts: Sequence[str], targets: Sequence[str] | None) -> list[TokenScores]:
         """Return the log-probability of every token of texts, documents that end with EOS.
 
         With ``batching.kind=split`` a text begins after the EOS of another, as nearly all documents
@@ -338,7 +335,7 @@ class LanguageModelTask(TextTask):
         """
         del targets
         length, mesh, before = self.config.batching.context_length, self.mesh, tokens_before_document(self.config)
-        encoded = [[*before, *ids, EOS_ID] for ids in self.tokenizer.encode_batch(list(texts))]
+        encoded = [[*before, *ids, EOS_ID] for ids in self.tokenizer.encode_batch(texts)]
         windows = [(text, start) for text, ids in enumerate(encoded) for start in window_starts(len(ids), length)]
         rows = [encoded[text][start : start + length] for text, start in windows]
         of_texts = [np.zeros(len(ids), np.float32) for ids in encoded]

@@ -14,7 +14,8 @@ import numpy as np
 from transformer_jax.array_types import PAD_ID, Array, Bool, Float, PyTree
 from transformer_jax.config import DataError, ExperimentConfig
 from transformer_jax.config.evaluation import bleu_tokenizer_of
-from transformer_jax.data.batches import SCORING_TOKENS, scoring_batches, token_rows
+from transformer_jax.data.batch_plan import BatchRows
+from transformer_jax.data.batches import SCORING_TOKENS, read_rows, scoring_batches
 from transformer_jax.data.mixed_corpora import parts_of, ranges_of
 from transformer_jax.data.sentence_pairs import Corpus, SentencePair, digest_of
 from transformer_jax.data.stores import open_token_store
@@ -76,8 +77,7 @@ class TranslationEvaluation(PrintedEvaluation):
 
     @property
     def basis(self) -> str:
-        scored = self.report.num_sentences
-        sentences = share_of(scored, self.split_size or scored, "sentences")
+        sentences = share_of(self.report.num_sentences, self.split_size, "sentences")
         return f"{sentences}, {self.report.decoding.search_name}"
 
     @property
@@ -100,7 +100,7 @@ class TranslationEvaluation(PrintedEvaluation):
             for name, value in scores.values.items()
         ]
         scored = self.report.num_sentences
-        sentences = share_of(scored, self.split_size or scored, "sentences")
+        sentences = share_of(scored, self.split_size, "sentences")
         remark = f"the first {sentences}" if 0 < self.split_size != scored else f"{sentences}, none left out"
         remarks = [
             (name, f"{len(numbers):,}", f"outputs {OUTPUTS[name]} (first: line {numbers[0]:,})")
@@ -156,12 +156,11 @@ class Evaluator:
         return self._open_source(self.config)
 
     def evaluate(self, params: PyTree, split: str, *, limit: int = 0) -> TranslationEvaluation:
-        """Score ``params`` on a split (its first ``limit`` sentences if above 0).
+        """Score ``params`` on a split as ``Task.validate``, against the raw text of the references.
 
-        ``split``: ``train``, ``validation``, ``test`` or another name in the data. Scores are of
-        the raw text of the references; no sentence is left out or truncated. Of a mixture,
-        ``limit`` is divided between the corpora, and there are metrics of corpora. Raises DataError
-        if the split is empty or does not exist.
+        No sentence is left out or truncated. Of a mixture, ``limit`` is divided between the
+        corpora, and there are metrics of corpora. Raises DataError if the split is empty or does
+        not exist.
         """
         name = self.config.data.split_name(split)
         parts, store = self.pairs_by_corpus(name, limit), self.store(name)
@@ -256,19 +255,12 @@ class Evaluator:
 
     def sums_over(self, params: PyTree, store: TokenStore, limit: int, begin: int) -> LossSums:
         """Return loss sums, without dropout or smoothing, of ``limit`` pairs from ``begin``."""
-        total = LossSums.zero()
+        groups, few_shapes = row_groups(self._mesh), few_shapes_on(self._mesh)
         batches = scoring_batches(
-            store,
-            SCORING_TOKENS,
-            row_groups(self._mesh),
-            longest=self._longest,
-            limit=limit,
-            few_shapes=few_shapes_on(self._mesh),
-            begin=begin,
+            store, SCORING_TOKENS, groups, longest=self._longest, limit=limit, few_shapes=few_shapes, begin=begin
         )
-        for batch in batches:
-            total = total + self._compiled_loss(params, put_rows(batch, self._mesh))
-        return total
+        sums = (self._compiled_loss(params, put_rows(batch, self._mesh)) for batch in batches)
+        return sum(sums, LossSums.zero())
 
     def store(self, split: str) -> TokenStore:
         """Return the tokens of a split, or raise DataError if a pair is too long."""
@@ -309,7 +301,7 @@ def _entropy_shares(
     return jnp.where(jnp.any(weights < 0, axis=(0, 2, 3)), jnp.inf, shares)
 
 
-def first_pairs(store: TokenStore, row_multiple: int, longest: int | None = None) -> Batch | None:
+def first_pairs(store: TokenStore, row_multiple: int, longest: int | None) -> Batch | None:
     """Return a batch of the first ``PAIRS`` pairs that fit into one of ``WIDTHS``.
 
     None if all are longer. ``longest``: maximum length of a sequence of the model, which limits the
@@ -322,11 +314,7 @@ def first_pairs(store: TokenStore, row_multiple: int, longest: int | None = None
     if not len(pairs):
         return None
     rows = -(-PAIRS // row_multiple) * row_multiple
-    offsets = np.minimum(np.arange(rows + 1), len(pairs))
-    return Batch(
-        token_rows(store.source_side.sentences(pairs), offsets, width),
-        token_rows(store.target_side.sentences(pairs), offsets, width),
-    )
+    return read_rows(store, BatchRows((rows, width, width), pairs, np.minimum(np.arange(rows + 1), len(pairs))))
 
 
 def distinct_share(pairs: Sequence[SentencePair], outputs: Sequence[str]) -> float:

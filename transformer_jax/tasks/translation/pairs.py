@@ -56,7 +56,7 @@ def encode_pairs(
     if len(sources) != len(targets):
         problem = f"{len(sources)} source sentences but {len(targets)} target sentences"
         raise DataError(f"{problem}; pair i is line i of each")
-    encoded = tokenizers.source.encode_batch(list(sources)), tokenizers.target.encode_batch(list(targets))
+    encoded = tokenizers.source.encode_batch(sources), tokenizers.target.encode_batch(targets)
     pairs = EncodedPairs(*([[*ids, EOS_ID] for ids in side] for side in encoded))
     require_translatable(np.maximum(*pairs.lengths), max_tokens, "pair", longest=longest)
     return pairs

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from transformer_jax.array_types import Array, Int, PyTree
-from transformer_jax.decoding.beam_search import Hypotheses, Rules
+from transformer_jax.decoding.beam_search import DecodeStep, Hypotheses, Rules
 from transformer_jax.decoding.sampling import SamplingRule, cache_with_keys, row_keys, sampled_search, step_beside_keys
 from transformer_jax.decoding.segmented_search import SearchBatch, SegmentedSearch
 from transformer_jax.models.interface import Module
@@ -93,11 +93,11 @@ class Sampler(TextTranslator):
     def _new_search(self, samples: int) -> SegmentedSearch:
         model, rules = self._translator.model, Rules(samples, samples, self._translator.decoding.length_penalty)
         init, search = partial(_cache_of_samples, model, samples), sampled_search(rules, self._rule)
-        make_step = steps_of(model)
-        devices = devices_of_search(self._translator.mesh)
-        return SegmentedSearch(
-            init, lambda params_and_key: step_beside_keys(make_step(params_and_key[0])), search, devices
-        )
+
+        def make_step(params_and_key: PyTree) -> DecodeStep:
+            return step_beside_keys(steps_of(model)(params_and_key[0]))
+
+        return SegmentedSearch(init, make_step, search, devices_of_search(self._translator.mesh))
 
 
 def _cache_of_samples(

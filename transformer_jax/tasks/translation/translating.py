@@ -15,7 +15,6 @@ from transformer_jax.tasks.translation.translator import Translator
 
 if TYPE_CHECKING:
     from transformer_jax.decoding.constraints import Constraint
-    from transformer_jax.models.interface import Module
     from transformer_jax.tasks.translation.translation_objective import TranslationObjective
 
 
@@ -60,8 +59,5 @@ class Translating(OpenTask):
         else:
             longest, dtype, store = self.objective.longest_sequence, self.objective.evaluation_dtype, None
 
-        def model() -> "Module":
-            return self.objective.model
-
         of_run = self.tokenizers, config.decoding, self.mesh, longest, dtype
-        return Translator(model, *of_run, constraint, config.parts, store)
+        return Translator(lambda: self.objective.model, *of_run, constraint, config.parts, store)

@@ -6,7 +6,6 @@ import jax
 import jax.numpy as jnp
 
 from transformer_jax.array_types import Array, PyTree
-from transformer_jax.layers.embedding import LogitFactors
 from transformer_jax.models.ensemble import Ensemble, joined_params, mean_log_probs
 from transformer_jax.models.interface import call
 from transformer_jax.sequence_types import Batch
@@ -36,15 +35,10 @@ class EnsembleObjective:
             logits = [factor._replace(hidden=of_member).logits(precision) for factor, of_member, precision in members]
             return label_smoothed_cross_entropy(mean_log_probs(logits), labels, weights, None)
 
-        sums = jax.lax.map(loss_of_column, _columns(factors, batch))
-        return jax.tree.map(jnp.sum, sums)
-
-
-def _columns(factors: Sequence[LogitFactors], batch: Batch) -> tuple[list[Array], Array, Array]:
-    """Return hidden states, labels and weights [T, B, 1, ...] of every column of the targets."""
-
-    def first(array: Array) -> Array:
-        return jnp.moveaxis(array[:, :, None], 1, 0)
-
-    weights = jnp.asarray(batch.target.segments != 0, jnp.float32)
-    return [first(factor.hidden) for factor in factors], first(jnp.asarray(batch.target.ids)), first(weights)
+        labels, weights = jnp.asarray(batch.target.ids), jnp.asarray(batch.target.segments != 0, jnp.float32)
+        # From [B, T, ...] to columns [T, B, 1, ...].
+        columns = jax.tree.map(
+            lambda array: jnp.moveaxis(array[:, :, None], 1, 0),
+            ([factor.hidden for factor in factors], labels, weights),
+        )
+        return jax.tree.map(jnp.sum, jax.lax.map(loss_of_column, columns))

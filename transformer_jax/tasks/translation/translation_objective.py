@@ -26,8 +26,7 @@ class TranslationObjective(Objective):
     """A model for vocabularies of these sizes, on the devices of ``mesh``, and its loss.
 
     ``model`` evaluates (decoding and loss) in the precision ``evaluation_dtype``;
-    ``training_model`` trains. ``loss(params, batch, key, hyperparameters)``: label-smoothed cross
-    entropy of a training batch, with dropout.
+    ``training_model`` trains.
     """
 
     def __init__(self, config: ExperimentConfig, source_vocabulary: int, target_vocabulary: int, mesh: Mesh) -> None:

@@ -26,6 +26,7 @@ from transformer_jax.data.examination import warnings_on_pairs, warnings_on_spli
 from transformer_jax.data.mixed_corpora import describe_shares, items_of_epoch, parts_of, ranges_of, times_an_epoch
 from transformer_jax.data.pair_encoding import encoded_sides, reasons_to_drop
 from transformer_jax.data.parallel_text import TextCorpus, unequal_lines
+from transformer_jax.data.pipeline import prefetched, read_by_threads
 from transformer_jax.data.sentence_pairs import Corpus, SentencePair, content_of, digest
 from transformer_jax.data.store_statistics import unigram_entropy
 from transformer_jax.data.stores import finished_manifest, open_token_store
@@ -97,9 +98,6 @@ class TranslationData:
         return [batch_shape(*shape) for shape in self.plan.shapes_by_need(first_update)]
 
     def batches(self, first_update: int) -> Iterator[Batch]:
-        # Imported here because only training needs TensorFlow.
-        from transformer_jax.data.pipeline import prefetched, read_by_threads
-
         parts = parts_of_rows(self.mesh)
         read = partial(make_batch, self.store, self.plan, parts=parts)
         return (read_by_threads if self.store.is_remote else prefetched)(read, first_update, self.prefetch)
@@ -322,8 +320,7 @@ class TranslationTask(Translating, Task):
         nll, tokens = sum_of_scores(self.scorer.score(params, sources, references[0]))
         pairs = [SentencePair(*pair) for pair in zip(sources, references[0], strict=True)]
         called = f"text-{name}-{digest([*sources, *(line for lines in references for line in lines)])[:8]}"
-        evaluation = self.evaluator.translated(params, called, pairs, references, nll, tokens)
-        return replace(evaluation, references=references)
+        return replace(self.evaluator.translated(params, called, pairs, references, nll, tokens), references=references)
 
     @classmethod
     def scored_pairs(cls, config: ExperimentConfig, split: str) -> list[SentencePair]:
@@ -347,7 +344,7 @@ class TranslationTask(Translating, Task):
 
 
 def translation_program(
-    model: Module, decoding: DecodingConfig, width: int, mesh: Mesh, longest: int | None = None
+    model: Module, decoding: DecodingConfig, width: int, mesh: Mesh, longest: int | None
 ) -> DecodingProgram:
     """Return plain beam search over a full batch of sentences of ``width`` tokens.
 

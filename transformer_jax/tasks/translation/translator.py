@@ -14,7 +14,7 @@ from transformer_jax.config import ConfigError, DataError, DecodingConfig
 from transformer_jax.config.data import padded_width
 from transformer_jax.data.text_files import as_one_line
 from transformer_jax.data.tokenizers import TokenizerPair
-from transformer_jax.decoding.beam_search import DecodeStep, Hypotheses, Rules
+from transformer_jax.decoding.beam_search import Hypotheses, Rules
 from transformer_jax.decoding.segmented_search import (
     MIN_ROWS,
     InitCache,
@@ -139,12 +139,8 @@ class Translator(TextTranslator):
         ``parts`` are the settings of parts. ``store`` keeps the programs of beam search without a
         constraint.
         """
-        self.tokenizers = tokenizers
-        self.decoding = decoding
-        self.mesh = mesh
-        self._model = model
-        self._longest = longest
-        self.compute_dtype = compute_dtype
+        self.tokenizers, self.decoding, self.mesh, self.compute_dtype = tokenizers, decoding, mesh, compute_dtype
+        self._model, self._longest = model, longest
         # It keeps compiled programs.
         self._search_for = cache(lambda results: search_for(model, decoding, mesh, results, constraint, parts, store))
 
@@ -186,8 +182,7 @@ class Translator(TextTranslator):
 
         def on_done(rows: np.ndarray, hypotheses: Hypotheses) -> None:
             for number, row in enumerate(rows):
-                translations = self._texts(hypotheses, number, sources[row], len(prefix.ids))
-                ordered.add(nonempty[row], translations)
+                ordered.add(nonempty[row], self._texts(hypotheses, number, sources[row], len(prefix.ids)))
 
         params = unshard_fsdp(params, self.mesh, self.compute_dtype)
         self._search_for(num_results).search(params, self.batches(sources, prefix.ids), on_done)
@@ -197,7 +192,7 @@ class Translator(TextTranslator):
 
         Raises SentenceTooLong as ``require_translatable`` does.
         """
-        encoded = self.tokenizers.source.encode_batch(list(sentences))
+        encoded = self.tokenizers.source.encode_batch(sentences)
         is_blank = self.tokenizers.source.is_blank
         nonempty = [index for index, ids in enumerate(encoded) if not is_blank(sentences[index], ids)]
         sources = [[*encoded[index], EOS_ID] for index in nonempty]
@@ -314,9 +309,7 @@ def require_translatable(
 ) -> None:
     """Raise SentenceTooLong for the first sentence of more than ``limit`` tokens.
 
-    ``lengths`` include EOS.
-
-    ``longest``: maximum length of a sequence of the model, EOS included; None: any.
+    ``lengths`` include EOS, and so does ``longest``, the maximum of the model; None: any.
     """
     remedy = "split it, or raise that if memory suffices for its square"
     problem = f"are more than decoding.max_source_tokens={limit}; {remedy}"
@@ -347,10 +340,7 @@ def search_for(
     def init(params: PyTree, source_ids: Int[Array, "B S"], capacity: int) -> DecodeCache:
         return init_cache(model(), decoding.beam_width, params, source_ids, capacity)
 
-    def step(params: PyTree) -> DecodeStep:
-        return steps_of(model())(params)
-
-    functions: tuple[InitCache, MakeStep] = init, step
+    functions: tuple[InitCache, MakeStep] = init, lambda params: steps_of(model())(params)
     if constraint is not None:
         from transformer_jax.decoding.constraints import constrained
 
