@@ -333,8 +333,10 @@ def location_features(
 
     A filter has R taps, centered on the position. Weights beyond the source are zero.
     """
-    signal, taps = weights_BQM.reshape(-1, weights_BQM.shape[2], 1), len(filters_RC)
-    padding, axes = [((taps - 1) // 2, taps // 2)], ("NWC", "WIO", "NWC")
+    taps = len(filters_RC)
+    signal = weights_BQM.reshape(-1, weights_BQM.shape[2], 1)
+    padding = [((taps - 1) // 2, taps // 2)]
+    axes = ("NWC", "WIO", "NWC")
     features = lax.conv_general_dilated(
         signal, filters_RC[:, None, :], (1,), padding, dimension_numbers=axes, precision=product
     )
