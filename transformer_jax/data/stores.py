@@ -204,7 +204,7 @@ def write_shard(work: Tokenization[Any], address: str, cache: str, shard: Shard)
     # Another job may have written other settings meanwhile.
     _require_equal(_read(store / SETTINGS) or settings, settings, f"--output: {address} was tokenized")
     key, missing = digest([json.dumps(settings, sort_keys=True)])[:32], _missing(store, shard.count)
-    if shard.index in missing or _read(store / SHARDS / shard.name / PART, unsealed).get("settings") != key:
+    if shard.index in missing or _described(store, shard).get("settings") != key:
         # A job that is repeated because the upload failed finds the shard in the cache.
         name = f"shard-{key}-{shard.name}"
         cached_split(work, cache, name, shard, key)
@@ -223,7 +223,7 @@ def _manifest(
     """Return the manifest: settings, counts, all parts, and a digest of settings and counts."""
     parts, sizes = {}, _sizes(store / SHARDS)
     for shard in (Shard(index, count) for index in range(count)):
-        parts[shard.name] = described = _read(store / SHARDS / shard.name / PART, unsealed)
+        parts[shard.name] = described = _described(store, shard)
         where, again = f"--output: {store}: shard {shard.name}", f"run --shard={shard.index}/{count} again"
         if described.get("settings") != key:
             raise DataError(f"{where} has other settings or another text; {again}")
@@ -287,6 +287,10 @@ def _read(file: Path, parse: Callable[[bytes], Any] = parse_json) -> dict[str, A
             value = parse(content)
             return value if isinstance(value, dict) else {}
     return {}
+
+
+def _described(store: Path, shard: Shard) -> dict[str, Any]:
+    return _read(store / SHARDS / shard.name / PART, unsealed)
 
 
 def _sizes(folder: Path) -> dict[str, int]:

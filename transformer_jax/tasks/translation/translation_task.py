@@ -26,7 +26,6 @@ from transformer_jax.data.examination import warnings_on_pairs, warnings_on_spli
 from transformer_jax.data.mixed_corpora import describe_shares, items_of_epoch, parts_of, ranges_of, times_an_epoch
 from transformer_jax.data.pair_encoding import encoded_sides, reasons_to_drop
 from transformer_jax.data.parallel_text import TextCorpus, unequal_lines
-from transformer_jax.data.pipeline import prefetched, read_by_threads
 from transformer_jax.data.sentence_pairs import Corpus, SentencePair, content_of, digest
 from transformer_jax.data.store_statistics import unigram_entropy
 from transformer_jax.data.stores import finished_manifest, open_token_store
@@ -98,6 +97,9 @@ class TranslationData:
         return [batch_shape(*shape) for shape in self.plan.shapes_by_need(first_update)]
 
     def batches(self, first_update: int) -> Iterator[Batch]:
+        # Imported here because only training needs it.
+        from transformer_jax.data.pipeline import prefetched, read_by_threads
+
         parts = parts_of_rows(self.mesh)
         read = partial(make_batch, self.store, self.plan, parts=parts)
         return (read_by_threads if self.store.is_remote else prefetched)(read, first_update, self.prefetch)

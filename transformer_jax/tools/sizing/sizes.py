@@ -84,15 +84,17 @@ MANY_TOO_LONG = 0.1
 class Sizing(NamedTuple):
     """How ``--budget`` sizes the runs of a task.
 
-    ``recipe``: a recipe that states no sizes. ``keys``: the settings that are chosen. ``models``:
-    the kinds of models. ``plan`` takes settings, seconds, floating-point operations per second of
-    this machine, and the fixed settings, which stay.
+    ``recipe``: a recipe that states no sizes. ``keys``: the settings of a plan. ``models``: the
+    kinds of models. ``plan`` takes settings, seconds, floating-point operations per second of this
+    machine, and the fixed settings, which stay. ``placeholders``: values for some of the ``keys``
+    that are valid beside any fixed settings, until the plan has others.
     """
 
     recipe: str
     keys: tuple[str, ...]
     models: tuple[str, ...]
     plan: Callable[[ExperimentConfig, float, float, Mapping[str, Any]], Plan]
+    placeholders: Mapping[str, int] = {}
 
 
 def sized(
@@ -144,8 +146,8 @@ def sized(
         sentence += (
             f"\n{RATE}={settings[RATE]:g}, {SHARE_OF_PEAK:g} of the peak from random parameters, for {config.init.run}"
         )
-    chosen = {key: value for key, value in (settings | restored).items() if key not in fixed}
-    return ResolvedSettings(_with(values, chosen, overrides), sentence, {"sizing": record})
+    planned = {key: value for key, value in (settings | restored).items() if key not in fixed}
+    return ResolvedSettings(_with(values, planned, overrides), sentence, {"sizing": record})
 
 
 def _restored_sizes(config: ExperimentConfig, sizing: Sizing, fixed: Mapping[str, Any]) -> dict[str, Any]:
@@ -167,8 +169,8 @@ def require_stated_tokens(source: str, overrides: Overrides, budget: str | None,
         return
     values = stated_settings(source, overrides)
     fixed = dict(leaves(apply_overrides(values, overrides)))
-    chosen = _sizing_of(_with(values, _open_settings(fixed), overrides), fixed, has_flag=False).keys
-    missing = [name for name in chosen if name.startswith(("tokenizer.", "data.")) and name not in fixed]
+    keys = _sizing_of(_with(values, _open_settings(fixed), overrides), fixed, has_flag=False).keys
+    missing = [name for name in keys if name.startswith(("tokenizer.", "data.")) and name not in fixed]
     if missing:
         problem = f"with a budget, --config={source} chooses {', '.join(missing)} when training begins"
         remedy = f"state them (--config.{missing[0]}=...), or train on the text, without a store"
@@ -197,15 +199,9 @@ def require_sizes(source: str, overrides: Overrides, key: str) -> None:
 
 
 def _open_settings(fixed: Mapping[str, Any]) -> dict[str, int]:
-    """Return values of warm-up and lengths that are valid with any fixed settings.
-
-    They hold until the plan chooses others.
-    """
-    settings = {"optimizer.warmup_updates": 1}
-    if fixed.get("task", DEFAULT_TASK) == DEFAULT_TASK:
-        settings |= {f"data.max_{side}_tokens": 8 for side in ("source", "target")}
-    if fixed.get("task") == "language_model":
-        settings |= {"batching.context_length": 2, "decoding.max_new_tokens": 1}
+    """Return the placeholders of the task that are not fixed, and of the warm-up."""
+    sizing: Sizing | None = behind("sizes").get(fixed.get("task", DEFAULT_TASK))
+    settings = {"optimizer.warmup_updates": 1, **(sizing.placeholders if sizing else {})}
     return {key: value for key, value in settings.items() if key not in fixed}
 
 
@@ -245,8 +241,8 @@ def _sizing_of(config: ExperimentConfig, fixed: Mapping[str, Any], *, has_flag: 
     return sizing
 
 
-def _with(values: Mapping[str, Any], chosen: Mapping[str, Any], overrides: Overrides) -> ExperimentConfig:
-    added = [(key, str(value)) for key, value in chosen.items()]
+def _with(values: Mapping[str, Any], settings: Mapping[str, Any], overrides: Overrides) -> ExperimentConfig:
+    added = [(key, str(value)) for key, value in settings.items()]
     return from_dict(apply_overrides(values, [*added, *overrides]))
 
 
@@ -317,13 +313,13 @@ def _supported_vocabulary(
     Unless it is fixed, its size is one that the sample supports.
     """
     sides = sample.source, sample.target
-    chosen = vocabulary_of(*sides, tokenizer.kind, wanted, fixed)
+    vocabulary = vocabulary_of(*sides, tokenizer.kind, wanted, fixed)
     settings = {"tokenizer.character_coverage": tokenizer.character_coverage, "tokenizer.joint": tokenizer.joint}
-    settings |= chosen.settings
-    size, is_joint = chosen.settings.get(SIZE, 0), settings["tokenizer.joint"]
+    settings |= vocabulary.settings
+    size, is_joint = vocabulary.settings.get(SIZE, 0), settings["tokenizer.joint"]
     is_far = all(side.is_spaced and side.supported_pieces > ESTIMATE_FACTOR * size for side in sides)
     if tokenizer.kind not in SUBWORD_KINDS or not size or is_far:
-        return chosen
+        return vocabulary
     # This imports JAX.
     from transformer_jax.data.tokenizers.tokenizer_training import train_supported
 
@@ -332,7 +328,7 @@ def _supported_vocabulary(
     texts = [[*texts[0], *texts[1]]] if is_joint else texts
     supported = min(train_supported(tokenizer, text).vocabulary_size for text in texts)
     if supported == size:
-        return chosen
+        return vocabulary
     smaller = vocabulary_of(*sides, tokenizer.kind, wanted, {**fixed, SIZE: supported})
     return smaller._replace(settings={**smaller.settings, SIZE: supported})
 
@@ -421,5 +417,11 @@ def _count_tokens(config: ExperimentConfig, settings: Mapping[str, Any]) -> floa
     return tokens * source.count_bytes(split) / max(num_bytes, 1)
 
 
-TRANSLATION = Sizing("text", SIZED_TRANSLATION, ("transformer",), plan_with_vocabulary)
-LANGUAGE_MODEL = Sizing("language_model:text", LANGUAGE_MODEL_KEYS, ("decoder_only",), plans_text(plan_language_model))
+TRANSLATION = Sizing("text", SIZED_TRANSLATION, ("transformer",), plan_with_vocabulary, dict.fromkeys(LIMITS, 8))
+LANGUAGE_MODEL = Sizing(
+    "language_model:text",
+    LANGUAGE_MODEL_KEYS,
+    ("decoder_only",),
+    plans_text(plan_language_model),
+    {"batching.context_length": 2, "decoding.max_new_tokens": 1},
+)
