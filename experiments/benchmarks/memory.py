@@ -21,8 +21,7 @@ from step_cost import GIB, base_settings, measured_apart, rows_for, step_cost, w
 RESULTS = Path(__file__).resolve().parent / "results"
 LENGTH = 64
 VOCABULARY = 37_000
-# Settings beside those of configs/transformer_base.py in float32, or the replacement of the chunked
-# loss.
+# Settings added to configs/transformer_base.py in float32, or the replacement of the chunked loss.
 VARIANTS: dict[str, dict[str, object]] = {
     "everything kept": {},
     "logits at once": {},

@@ -69,7 +69,7 @@ class DiskFolder(CheckpointFolder):
     def prepare(self) -> list[str]:
         """Make the folder and move unfinished or damaged checkpoints away.
 
-        Returns a sentence about each. Raises CheckpointError when all are damaged.
+        Returns a sentence about every moved one. Raises CheckpointError when all are damaged.
         """
         self.path.mkdir(parents=True, exist_ok=True)
         if self._opened is None:

@@ -168,7 +168,9 @@ def require_writable_file(file: str | Path, flag: str) -> Path:
 
 
 def require_writable(folder: str | Path, flag: str) -> Path:
-    """Return the folder, made if missing. Raises ConfigError (``flag``) if it cannot be written.
+    """Return the folder, and make it if necessary.
+
+    Raises ConfigError (``flag``) if it cannot be written.
 
     A path in an object store is not checked.
     """

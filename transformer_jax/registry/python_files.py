@@ -67,7 +67,7 @@ def is_loaded(file: str) -> bool:
 
 
 def plugin_flags() -> str:
-    """Return the ``--plugin`` flags of this command, each after a space, for a printed command."""
+    """Return the ``--plugin`` flags of this command after spaces, for a printed command."""
     return "".join(f" --plugin={shlex.quote(file)}" for file, _ in _LOADED.values())
 
 
