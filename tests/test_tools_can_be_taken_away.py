@@ -77,16 +77,29 @@ def test_a_command_that_needs_an_absent_tool_says_so(tmp_path):
     )
 
 
-def train_and_use(folder: Path, also: Path | None = None, **model: str) -> str:
-    """Train a tiny run, score it and translate with it; return the output of the training."""
+# Several commands in one process, which imports JAX once; a line of "=" after each.
+COMMANDS = """
+import sys
+from transformer_jax.__main__ import main
+
+for command in sys.argv[1:]:
+    assert main(command.split()) == 0
+    print("=" * 99, flush=True)
+"""
+USES = "train --config=tiny.py --workdir=run", "evaluate run --split=validation", "translate run"
+
+
+def train_and_use(folder: Path, *more: str, also: Path | None = None, **model: str) -> list[str]:
+    """Train a tiny run, score it and translate with it; return the output of each command."""
     settings = tiny_settings(folder / "cache")
     settings["model"] |= model
     (folder / "tiny.py").write_text(f"get_config = lambda: {settings!r}\n")
-    training = printed(folder, *COMMAND, "train", "--config=tiny.py", "--workdir=run", also=also)
+    text = printed(folder, "-c", COMMANDS, *USES, *more, text="a b c\nd\n", also=also)
+    training, evaluation, translations, *others = text.split("=" * 99 + "\n")
     assert "finished at update 12" in training
-    assert "BLEU" in printed(folder, *COMMAND, "evaluate", "run", "--split=validation", also=also)
-    assert len(printed(folder, *COMMAND, "translate", "run", text="a b c\nd\n", also=also).splitlines()) == 2
-    return training
+    assert "BLEU" in evaluation
+    assert len(translations.splitlines()) == 2
+    return [training, *others]
 
 
 def test_without_all_tools_a_run_is_trained_and_used_and_another_distribution_brings_one(tmp_path):
@@ -106,9 +119,9 @@ def test_without_all_tools_a_run_is_trained_and_used_and_another_distribution_br
 
     text = printed(folder, *COMMAND, "--help", also=installed)
     assert "Look inside:\n  loss        print the last loss of a run\n" in text and "explore" not in text
-    training = train_and_use(folder, installed, norm="halved")
+    training, loss, _ = train_and_use(folder, "loss run", also=installed, norm="halved")
     assert "loss --workdir=run" in training and "curves" not in training
-    assert printed(folder, *COMMAND, "loss", "run", also=installed).endswith("after 12 updates\n")
+    assert loss.endswith("after 12 updates\n")
 
     refused = run(folder, *COMMAND, "train", "--config=text", "--workdir=other")
     assert (refused.returncode, "--config=text: no tool that sizes runs" in refused.stderr) == (2, True)

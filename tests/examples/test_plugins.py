@@ -58,7 +58,7 @@ def plugins():
         load_plugin(str(file))
 
 
-@pytest.mark.parametrize("attention", ["multi_head", "grouped_query"])
+@pytest.mark.parametrize("attention", ["grouped_query", pytest.param("multi_head", marks=pytest.mark.slow)])
 def test_qk_clip_lowers_the_largest_score_of_heads_to_the_threshold_and_keeps_others(attention):
     model = {"num_layers": 1, "d_model": 16, "d_ff": 32, "num_heads": 4, "dropout": 0.0, "embedding_dropout": 0.0}
     values = {

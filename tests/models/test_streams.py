@@ -117,19 +117,19 @@ def test_a_scanned_stack_with_states_has_two_layers_in_its_program(trial_of):
     assert three == four == 2 * one - 1, "the output layer is there once"
 
 
-def test_hyper_connections_begin_as_pre_norm(trial_of):
+@pytest.mark.parametrize("model", ["language_model", pytest.param("translation", marks=pytest.mark.slow)])
+def test_hyper_connections_begin_as_pre_norm(trial_of, model):
     batch = sentences(ROWS, LENGTH).batch
-    for model in DEPTHS:
-        hyper, pre = (trial_of(model, normalization=name) for name in ("hyper_connections", "pre"))
-        initial = hyper.initial_state.params
-        leaves = {jax.tree_util.keystr(path): leaf for path, leaf in jax.tree_util.tree_leaves_with_path(initial)}
-        shared = jax.tree_util.tree_map_with_path(
-            lambda path, leaf, leaves=leaves: leaves[jax.tree_util.keystr(path)], pre.initial_state.params
-        )
-        actual, expected = hyper.teacher_forced(initial, batch), pre.teacher_forced(shared, batch)
-        np.testing.assert_allclose(actual, expected, atol=1e-4)
-        first_reads = [np.argmax(leaf[:, 0]) for path, leaf in leaves.items() if path.endswith("['alpha']")]
-        assert sorted(set(first_reads)) == [0, 1, 2, 3]
+    hyper, pre = (trial_of(model, normalization=name) for name in ("hyper_connections", "pre"))
+    initial = hyper.initial_state.params
+    leaves = {jax.tree_util.keystr(path): leaf for path, leaf in jax.tree_util.tree_leaves_with_path(initial)}
+    shared = jax.tree_util.tree_map_with_path(
+        lambda path, leaf: leaves[jax.tree_util.keystr(path)], pre.initial_state.params
+    )
+    actual, expected = hyper.teacher_forced(initial, batch), pre.teacher_forced(shared, batch)
+    np.testing.assert_allclose(actual, expected, atol=1e-4)
+    first_reads = [np.argmax(leaf[:, 0]) for path, leaf in leaves.items() if path.endswith("['alpha']")]
+    assert sorted(set(first_reads)) == [0, 1, 2, 3]
 
 
 def test_initial_values_are_the_same_where_layers_are_scanned(trial_of):

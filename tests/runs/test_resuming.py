@@ -25,7 +25,7 @@ from run_steps import (
 
 from transformer_jax.checkpoints import save_failure
 from transformer_jax.checkpoints.manager import Checkpoints
-from transformer_jax.config import ConfigError, DataError, from_dict, to_json
+from transformer_jax.config import ConfigError, DataError, ExperimentConfig, from_dict, to_json
 from transformer_jax.data.synthetic.symbols import SymbolCorpus
 from transformer_jax.files.json_text import parse_json
 from transformer_jax.run_directory.layout import RunDirectory, write_json
@@ -36,11 +36,24 @@ from transformer_jax.runs.train_run import require_same_run
 from transformer_jax.tasks.translation.translation_task import TranslationTask
 
 
+def scheduled_settings(cache: Path, **training: object) -> dict:
+    """Settings of a run with schedules of several kinds and an average of its parameters."""
+    values = tiny_settings(cache, loss_terms="z_loss", label_smoothing="cosine(0.2,0)", **training)
+    values["model"] |= {"dropout": "step(0.3,0.1,5)"}
+    values["optimizer"] |= {"averaging": "ema"}
+    return values | {"parts": {"z_loss": {"weight": "linear(0,1e-2)"}}}
+
+
+def scheduled_config(cache: Path) -> ExperimentConfig:
+    """The same, checked."""
+    return from_dict(scheduled_settings(cache))
+
+
 @pytest.fixture(scope="module")
 def whole(cache, tmp_path_factory) -> Path:
     """A run that nothing happened to."""
     folder = tmp_path_factory.mktemp("whole")
-    assert train(tiny_config(cache), folder).reason == "finished"
+    assert train(scheduled_config(cache), folder).reason == "finished"
     return folder
 
 
@@ -54,6 +67,8 @@ def test_a_run_describes_itself(whole):
     assert start["seed"] == 0
     losses = [record["train/loss"] for record in records if "train/loss" in record]
     assert losses[-1] < losses[0]
+    weights = [record["train/parts.z_loss.weight"] for record in records if "train/loss" in record]
+    np.testing.assert_allclose(weights, np.linspace(0, 1e-2, UPDATES), rtol=1e-5)
     measured = read_metrics(whole / "metrics.jsonl")[0]
     assert measured["host/memory_gb"] > 0.05 and measured["host/free_disk_gb"] > 0
 
@@ -63,7 +78,7 @@ def test_a_finished_run_that_is_started_again_does_nothing(whole, cache, monkeyp
     # It needs no room for another checkpoint.
     monkeypatch.setattr(save_failure.shutil, "disk_usage", lambda path: SimpleNamespace(free=0))
     (whole / f"goodput.json.{'a' * 32}.partial").write_text("left by a kill")
-    outcome = train(tiny_config(cache), whole)
+    outcome = train(scheduled_config(cache), whole)
     assert not list(whole.glob("*.partial"))
     best = max(record["validation/bleu"] for record in before if "validation/bleu" in record)
     assert outcome[:3] == (UPDATES, "finished", best)
@@ -79,28 +94,27 @@ def test_a_damaged_time_sheet_is_refused_before_anything_is_written(whole, cache
     (run / "goodput.json").write_text("{}")
     before = (run / "run.json").read_text()
     with pytest.raises(DataError, match=r"not the goodput\.json of a run"):
-        train(tiny_config(cache), run)
+        train(scheduled_config(cache), run)
     assert (run / "outcome.json").exists() and (run / "run.json").read_text() == before
 
 
-def test_a_run_with_schedules_and_changes_after_updates_resumes_to_the_bit(cache, tmp_path):
-    values = tiny_settings(cache, loss_terms="z_loss", label_smoothing="cosine(0.2,0)")
-    values["model"] |= {"dropout": "step(0.3,0.1,5)", "feed_forward": "mixture_of_experts"}
-    values["optimizer"] |= {"after_update": "balance_bias", "averaging": "ema"}
-    values["parts"] = {"z_loss": {"weight": "linear(0,1e-2)"}, "mixture_of_experts": {"balance_bias": True}}
+@pytest.mark.slow
+def test_a_run_with_changes_after_updates_resumes_to_the_bit(cache, tmp_path):
+    values = scheduled_settings(cache)
+    values["model"] |= {"feed_forward": "mixture_of_experts"}
+    values["optimizer"] |= {"after_update": "balance_bias"}
+    values["parts"] |= {"mixture_of_experts": {"balance_bias": True}}
     config, whole = from_dict(values), tmp_path / "whole"
     assert train(config, whole).reason == "finished"
     run = copy_until(6, whole, tmp_path / "run")
     assert train(config, run).reason == "finished"
     assert_same_run(whole, run, config)
-    weights = [record["train/parts.z_loss.weight"] for record in metrics_of(whole) if "train/loss" in record]
-    np.testing.assert_allclose(weights, np.linspace(0, 1e-2, UPDATES), rtol=1e-5)
     (bias, *_) = (leaf for path, leaf in read_parameters(run, "last").items() if path.endswith("balance_bias"))
     assert np.abs(bias).max() > 0, "evaluated with its state, not with an average"
 
 
 def test_a_signal_saves_and_the_same_command_goes_on_to_the_bit(whole, cache, tmp_path, monkeypatch):
-    config = tiny_config(cache)
+    config = scheduled_config(cache)
     original = Hooks.call
 
     def interrupting(self, number, metrics, **options):
@@ -126,7 +140,7 @@ def test_a_signal_saves_and_the_same_command_goes_on_to_the_bit(whole, cache, tm
 
 @pytest.mark.slow
 def test_a_signal_in_the_last_validation_ends_before_it_and_it_is_made_up_for(whole, cache, tmp_path, monkeypatch):
-    config, run = tiny_config(cache), copy_until(9, whole, tmp_path / "run")
+    config, run = scheduled_config(cache), copy_until(9, whole, tmp_path / "run")
     end_in_validation(monkeypatch)
     assert train(config, run)[:2] == (UPDATES, "interrupted")
     assert train(config, run)[:2] == (UPDATES, "interrupted"), "it is cut short again"
@@ -151,7 +165,7 @@ def test_a_hook_is_called_after_every_update_and_may_end_the_run(cache, tmp_path
         if number == 4:
             position.stop()
 
-    assert train(tiny_config(cache), tmp_path, callbacks=[hook])[:2] == (5, "stopped")
+    assert train(scheduled_config(cache), tmp_path, callbacks=[hook])[:2] == (5, "stopped")
     assert [number for number, *_ in seen] == list(range(6))
     assert [number for number, _, is_saved, _ in seen if is_saved] == [0, 3, 5]
     assert all(ahead == 0 if is_saved else ahead in (0, 1) for _, ahead, is_saved, _ in seen)
@@ -181,7 +195,7 @@ def assert_same_scores(one: Path, two: Path) -> None:
 def test_a_refused_resumption_leaves_the_settings_as_they_were(whole, cache, tmp_path, monkeypatch):
     run = copy_until(3, whole, tmp_path / "run")
     before = (run / "config.json").read_text()
-    settings = tiny_settings(cache, num_updates=9)
+    settings = scheduled_settings(cache, num_updates=9)
     settings["data"]["directory"] = str(tmp_path)
     monkeypatch.setattr(SymbolCorpus, "fingerprint", lambda self, split: "another")
     with pytest.raises(ConfigError, match=r"the training data changed(?s:.*)data\.directory: the run has ''"):
@@ -190,7 +204,7 @@ def test_a_refused_resumption_leaves_the_settings_as_they_were(whole, cache, tmp
     assert (run / "config.json").read_text() == before
     (run / "config.json").unlink()
     with pytest.raises(ConfigError, match=r"has checkpoints but no config\.json"):
-        require_same_run(tiny_config(cache), str(run))
+        require_same_run(scheduled_config(cache), str(run))
 
 
 def test_a_lock_is_not_taken_through_a_link(tmp_path):
@@ -203,15 +217,16 @@ def test_a_lock_is_not_taken_through_a_link(tmp_path):
 
 
 @pytest.mark.slow
-def test_a_run_goes_on_from_one_device_to_eight_to_four_to_one(whole, cache, tmp_path):
+def test_a_run_goes_on_from_one_device_to_eight_to_four_to_one(cache, tmp_path):
+    parts, whole = tmp_path / "parts", tmp_path / "whole"
+    assert train(tiny_config(cache), whole, devices=1).step == UPDATES
     split = {"data": 2, "fsdp": 2, "tensor": 2}
     for devices, mesh, updates in ((1, {}, 3), (8, split, 6), (4, {"data": 4}, 9), (1, {}, UPDATES)):
         settings = tiny_settings(cache, num_updates=updates)
         settings["mesh"] = mesh
-        assert train(from_dict(settings), tmp_path, devices=devices).step == updates
+        assert train(from_dict(settings), parts, devices=devices).step == updates
     ours, theirs = (
-        [record["train/loss"] for record in metrics_of(folder) if "train/loss" in record]
-        for folder in (tmp_path, whole)
+        [record["train/loss"] for record in metrics_of(folder) if "train/loss" in record] for folder in (parts, whole)
     )
     assert len(ours) == UPDATES
     np.testing.assert_allclose(ours, theirs, rtol=1e-4)
@@ -219,7 +234,7 @@ def test_a_run_goes_on_from_one_device_to_eight_to_four_to_one(whole, cache, tmp
 
 @pytest.mark.slow
 def test_kill_9_at_any_moment_and_the_same_command_goes_on_to_the_bit(whole, cache, tmp_path):
-    config = tiny_config(cache)
+    config = scheduled_config(cache)
     run = tmp_path / "run"
     process = start(run, config)
     while not (run / "checkpoints" / "3").is_dir() and process.poll() is None:
@@ -233,11 +248,11 @@ def test_kill_9_at_any_moment_and_the_same_command_goes_on_to_the_bit(whole, cac
 
 
 def test_other_settings_are_refused_with_the_differences(whole, cache):
-    write_json(whole / "config.json", to_json(tiny_config(cache)))
-    settings = tiny_settings(cache)
+    write_json(whole / "config.json", to_json(scheduled_config(cache)))
+    settings = scheduled_settings(cache)
     settings["model"]["d_model"] = 32
     with pytest.raises(ConfigError, match="model.d_model: the run has 16, this command 32"):
         require_same_run(from_dict(settings), str(whole))
-    settings = tiny_settings(cache) | {"evaluation": {"bleu_tokenizer": "intl"}}
+    settings = scheduled_settings(cache) | {"evaluation": {"bleu_tokenizer": "intl"}}
     with pytest.raises(ConfigError, match="bleu, tokenized by 13a, selects the checkpoints of this run; keep 13a"):
         TranslationTask.begin(from_dict(settings), RunDirectory(whole))

@@ -63,12 +63,11 @@ class ChoosesSettings(Protocol):
 
 
 class TrainingStart(NamedTuple):
-    """A training that begins; ``origin`` goes to ``run.json``, ``is_trial``: one of many runs."""
+    """A training that begins; ``origin`` goes to ``run.json``."""
 
     config: ExperimentConfig
     directory: RunDirectory
     origin: Mapping[str, Any]
-    is_trial: bool
 
 
 class SurroundsTraining(Protocol):
@@ -173,7 +172,7 @@ def train_run(
     if not (is_trial or RunDirectory(workdir).has_checkpoints()):
         for warning in warnings_on_run(config):
             complain(warning)
-    start = TrainingStart(config, RunDirectory(workdir), origin, is_trial)
+    start = TrainingStart(config, RunDirectory(workdir), origin)
     surroundings: Mapping[str, SurroundsTraining] = behind("run_hooks")
     with ExitStack() as stack:
         hooks = [hook for surround in surroundings.values() for hook in stack.enter_context(surround(start))]

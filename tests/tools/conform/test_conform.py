@@ -106,7 +106,13 @@ FAULTS = Path(__file__).with_name("planted_faults.py")
     [
         ("other_equation", "equals its reference", "def score_mod", "self_attention: differs by"),
         ("not_trained", "every parameter gets a gradient", '"temperature"', "changes_not_trained/temperature"),
-        ("changes_nothing", "differs from the base", "def score_mod", "computes the same as the model without it"),
+        pytest.param(
+            "changes_nothing",
+            "differs from the base",
+            "def score_mod",
+            "computes the same as the model without it",
+            marks=pytest.mark.slow,
+        ),
         ("rounds_scores", "float32 stays float32", "astype(jnp.bfloat16)", "rounds float32 to bfloat16"),
     ],
 )
@@ -153,7 +159,7 @@ def test_the_reference_of_a_part_of_the_kit_is_in_the_module_of_its_kind():
     ("idea", "model", "others"),
     [
         (Idea("attention", "gated"), {"attention": "latent,sink", "positions": "rope"}, "rope, latent, sink"),
-        (Idea("residual", "sandwich"), {"norm": "rmsnorm"}, "rmsnorm"),
+        pytest.param(Idea("residual", "sandwich"), {"norm": "rmsnorm"}, "rmsnorm", marks=pytest.mark.slow),
     ],
 )
 def test_a_reference_is_not_compared_beside_parts_that_it_does_not_compute(idea, model, others):

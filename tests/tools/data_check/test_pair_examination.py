@@ -114,9 +114,8 @@ def test_faults_of_the_training_text_itself(pairs):
         training_text = text(changed)
         return examine(training_text, TrainingWords(training_text), thorough=thorough)
 
-    assert kinds(found(shifted(pairs, 7))) == kinds(found(shifted(pairs, -1))) == ["shifted"]
-    assert kinds(found(reversed_sides(pairs, 0.25))) == kinds(found(reversed_sides(pairs, 0.5))) == ["reversed"]
-    assert kinds(found(shuffled(pairs, 0.6))) == ["mismatched"]
+    assert kinds(found(shifted(pairs, -1))) == ["shifted"]
+    assert kinds(found(reversed_sides(pairs, 0.5))) == ["reversed"]
     assert kinds(found(shuffled(pairs, 0.12))) == kinds(found(shuffled(pairs, 0.22), thorough=False)) == ["mismatched"]
     assert "fewer than 8% of the lines" in found(pairs).unchecked["mismatched"] and not found(pairs, False).unchecked
     assert kinds(found(shuffled(pairs, 1))) == ["unrelated"]

@@ -242,8 +242,14 @@ def residual_stream(model, params, *inputs):
 
 
 @needs_node
-@pytest.mark.parametrize("normalization", ["pre", "post"])
-@pytest.mark.parametrize("make", [translation_run, language_model_run])
+@pytest.mark.parametrize(
+    ("make", "normalization"),
+    [
+        *((translation_run, "post"), (language_model_run, "pre")),
+        pytest.param(translation_run, "pre", marks=pytest.mark.slow),
+        pytest.param(language_model_run, "post", marks=pytest.mark.slow),
+    ],
+)
 def test_the_logit_lens_and_a_softmax_row_are_equal(make, normalization, tmp_path):
     trained = make(tmp_path, normalization=normalization)
     is_translation = make is translation_run
