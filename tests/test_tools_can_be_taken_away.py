@@ -86,20 +86,23 @@ for command in sys.argv[1:]:
     assert main(command.split()) == 0
     print("=" * 99, flush=True)
 """
-USES = "train --config=tiny.py --workdir=run", "evaluate run --split=validation", "translate run"
+USES = "train --config=tiny.py --workdir=run", "evaluate run --split=validation"
 
 
 def train_and_use(folder: Path, *more: str, also: Path | None = None, **model: str) -> list[str]:
-    """Train a tiny run, score it and translate with it; return the output of each command."""
+    """Train a tiny run, score it and translate with it.
+
+    Returns the output of the training and of the commands ``more`` in its process.
+    """
     settings = tiny_settings(folder / "cache")
     settings["model"] |= model
     (folder / "tiny.py").write_text(f"get_config = lambda: {settings!r}\n")
-    text = printed(folder, "-c", COMMANDS, *USES, *more, text="a b c\nd\n", also=also)
-    training, evaluation, translations, *others = text.split("=" * 99 + "\n")
+    training, evaluation, *others = printed(folder, "-c", COMMANDS, *USES, *more, also=also).split("=" * 99 + "\n")
     assert "finished at update 12" in training
     assert "BLEU" in evaluation
-    assert len(translations.splitlines()) == 2
-    return [training, *others]
+    # A new process knows nothing of the training.
+    assert len(printed(folder, *COMMAND, "translate", "run", text="a b c\nd\n", also=also).splitlines()) == 2
+    return [training, *others[:-1]]
 
 
 def test_without_all_tools_a_run_is_trained_and_used_and_another_distribution_brings_one(tmp_path):
@@ -119,7 +122,7 @@ def test_without_all_tools_a_run_is_trained_and_used_and_another_distribution_br
 
     text = printed(folder, *COMMAND, "--help", also=installed)
     assert "Look inside:\n  loss        print the last loss of a run\n" in text and "explore" not in text
-    training, loss, _ = train_and_use(folder, "loss run", also=installed, norm="halved")
+    training, loss = train_and_use(folder, "loss run", also=installed, norm="halved")
     assert "loss --workdir=run" in training and "curves" not in training
     assert loss.endswith("after 12 updates\n")
 

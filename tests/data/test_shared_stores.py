@@ -4,6 +4,7 @@ import itertools
 import json
 import os
 import re
+import shutil
 from concurrent.futures import Future
 from pathlib import Path
 
@@ -177,12 +178,16 @@ def test_what_does_not_belong_to_a_store_is_refused(machine, tmp_path, capsys):
         (machine(1, pairs=41), address, (1, SHARDS), "was tokenized with text="),
         (machine(2, **{"data.max_source_tokens": "9"}), address, (1, SHARDS), "was tokenized with filters="),
         (machine(3, **{"tokenizer.kind": "byte"}), address, (1, SHARDS), "has tokenizers with kind=word, not byte"),
-        (machine(4), address, (1, 5), "has shards of another count (0-of-3)"),
+        (machine(4), address, (1, 5), f"--output: {address} has shards of another count (0-of-3)"),
         (none, f"{address}-none", (0, 1), "nothing of the split 'train' is left: 40 pairs read; "),
     ):
         assert tokenize(flags, store, *shard) == 2, message
         assert message in capsys.readouterr().err
     assert not (tmp_path / "store-none/manifest.json").exists()
+    shutil.copytree(f"{address}/shards/0-of-{SHARDS}", f"{address}/shards/1-of-5")
+    with pytest.raises(DataError, match=r"^data\.store: \S* has shards of several counts \(0-of-3, 1-of-5\) and no"):
+        finished_manifest(address)
+    shutil.rmtree(f"{address}/shards/1-of-5")
     for index in (1, 2):
         assert tokenize(machine(5), address, index) == 0
     with pytest.raises(ConfigError, match=r"data\.store: .* with filters="):

@@ -93,7 +93,7 @@ def test_buckets_of_t5():
     np.testing.assert_array_equal(scores[0, :, 0], [[2, 0], [3, 1]])
 
 
-@pytest.mark.parametrize("settings", [{"scan_layers": True}, pytest.param({}, marks=pytest.mark.slow)], ids=str)
+@pytest.mark.parametrize("settings", [{}, pytest.param({"scan_layers": True}, marks=pytest.mark.slow)], ids=str)
 def test_every_layer_reads_the_table_of_t5_of_its_stack(settings):
     model = build_decoder_only(DecoderOnlyConfig(**SMALL, positions="t5", **settings), 19)
     params = random_params(partial(init_decoder_only, model), jax.random.key(0))

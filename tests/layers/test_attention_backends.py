@@ -206,6 +206,10 @@ VARIANTS = {
 }
 
 
+# By "everything" and "other terms".
+COVERED = "function of positions", "one key head"
+
+
 def variant(name: str, value_size: int = VALUE_SIZE) -> dict:
     mask, score_mod, key_heads, has_dropout, denominator = VARIANTS[name]
     keys, queries = mask.key_segments.shape, mask.query_segments.shape
@@ -221,11 +225,7 @@ def variant(name: str, value_size: int = VALUE_SIZE) -> dict:
 
 
 @pytest.mark.parametrize(
-    "name",
-    [
-        *("everything", "softpick", "other terms"),
-        *(pytest.param(name, marks=pytest.mark.slow) for name in ("function of positions", "one key head")),
-    ],
+    "name", [pytest.param(name, marks=[pytest.mark.slow] * (name in COVERED)) for name in VARIANTS]
 )
 def test_blockwise_with_other_scores_masks_and_heads(name):
     result = output_and_gradients(BlockwiseAttention(4, 3), **variant(name))

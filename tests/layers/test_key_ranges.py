@@ -115,11 +115,14 @@ def mesh_of(shape: tuple[int, int] = (1, 1)) -> jax.sharding.Mesh:
     return jax.make_mesh(shape, ("data", "tensor"), axis_types=(AxisType.Auto,) * 2, devices=devices)
 
 
+SLOW = "causal", "window", "to the source"
+
+
 @pytest.mark.parametrize(
     ("name", "shape"),
     [
-        *(("self", (1, 1)), ("causal window", (1, 1)), ("to the source", (4, 2)), ("to fewer keys", (1, 1))),
-        *(pytest.param(name, (1, 1), marks=pytest.mark.slow) for name in ("causal", "window", "to the source")),
+        *(pytest.param(name, (1, 1), marks=[pytest.mark.slow] * (name in SLOW)) for name in MASKS),
+        ("to the source", (4, 2)),
     ],
 )
 def test_output_and_gradients_are_those_of_the_reference(name, shape, emulated):

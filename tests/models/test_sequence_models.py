@@ -73,7 +73,7 @@ TAKEN = {"additive", "scaled_dot", *(settings.get("attention") for settings in M
 OTHERS = [name for kind, name in own_parts() if kind == "rnn_attention" and name not in TAKEN]
 MODELS["rnn"] |= {name: {"attention": name} | ONE_WAY for name in OTHERS}
 PROPERTIES = OF_MODELS | OF_TRANSFORMERS | OF_LANGUAGE_MODELS
-FAST = {("translation", "published"), ("rnn", "bahdanau")}
+FAST = {("translation", "published"), ("rnn", "sutskever"), ("rnn", "bahdanau")}
 
 
 def cases(kinds, without=()):

@@ -84,7 +84,7 @@ def test_what_is_drawn_for_a_prompt_does_not_depend_on_the_others(model, generat
     assert other[1].token_ids != together[1].token_ids
 
 
-@pytest.mark.parametrize("decoding", [{}, pytest.param({"temperature": 0.5, "top_p": 0.8}, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("decoding", [pytest.param({}, marks=pytest.mark.slow), {"temperature": 0.5, "top_p": 0.8}])
 def test_a_stream_adds_up_to_the_continuation(model, generator, decoding):
     generate = generator(**decoding)
     for prompt in PROMPTS:

@@ -62,8 +62,8 @@ def parts_of_this_file(plugins_of_this_file):
 def updated(
     case: str, count: int = 2, devices: int = 1, fsdp: int = 1, **changed: object
 ) -> tuple[list[TrainState], list[LossSums]]:
-    """The states before, between and after updates by sgd with one batch, and the sums of each
-    update; ``changed``: settings by ``block__name``."""
+    """Return the states from the initial one to the one after ``count`` updates by sgd with one
+    batch, and the sums of each update; ``changed``: settings by ``block__name``."""
     cases = {
         "balance_bias": (EXPERTS, BALANCED | {"z_loss": {"weight": "linear(0,1e-2)"}}, {"loss_terms": "z_loss"}),
         "ngpt": (NGPT, {}, {}),
@@ -122,7 +122,7 @@ BY_DEVICES, BY_PARAMETERS = {"devices": 4} | ACCUMULATED, {"devices": 4, "fsdp":
         *(
             pytest.param(case, changed, marks=pytest.mark.slow)
             for case, changed in (
-                *(("balance_bias", ACCUMULATED), ("balance_bias", BY_PARAMETERS), ("balance_bias", SCANNED)),
+                *(("balance_bias", ACCUMULATED), ("balance_bias", BY_PARAMETERS | DEEP), ("balance_bias", SCANNED)),
                 *(("capped_heads", BY_DEVICES), ("capped_heads", BY_PARAMETERS), ("ngpt", BY_PARAMETERS)),
             )
         ),
@@ -163,7 +163,7 @@ def test_the_loads_become_equal():
 
 
 def load_of_experts(state: TrainState) -> np.ndarray:
-    """Of the first layer, for the batch, in tokens."""
+    """Return the load of each expert, in tokens of the batch."""
     parts = BALANCED | {"balance_bias": {"rate": 0.0}}
     sizes = {"d_model": 8, "d_ff": 8, "num_heads": 2, "num_layers": 1, "dropout": 0.0, "embedding_dropout": 0.0}
     values = {

@@ -183,7 +183,10 @@ def finished_manifest(address: str) -> dict[str, Any]:
         problem = "is not a store: it has no manifest.json of tokenize, and no shard"
         raise DataError(f"data.store: {address} {problem}; {again}")
     count = min(complete)[1]
-    missing = _missing(store, count, "data.store")
+    if other := next((shard for shard in complete if shard[1] != count), None):
+        problem = f"shards of several counts ({Shard(*min(complete)).name}, {Shard(*other).name}) and no manifest.json"
+        raise DataError(f"data.store: {address} has {problem}; {again}, with another folder")
+    missing = _missing(store, count)
     listed = ", ".join(map(str, missing[:20])) + (", ..." if len(missing) > 20 else "")
     problem = f"{len(missing)} of {count} shards are missing ({listed})" if missing else "all shards are there"
     remedy = f"{again} --shard={(missing or [0])[0]}/{count}, with the same settings, once for each"
@@ -203,7 +206,7 @@ def write_shard(work: Tokenization[Any], address: str, cache: str, shard: Shard)
         write_whole(store / SETTINGS, _as_json(settings))
     # Another job may have written other settings meanwhile.
     _require_equal(_read(store / SETTINGS) or settings, settings, f"--output: {address} was tokenized")
-    key, missing = digest([json.dumps(settings, sort_keys=True)])[:32], _missing(store, shard.count, "--output")
+    key, missing = digest([json.dumps(settings, sort_keys=True)])[:32], _missing(store, shard.count)
     if shard.index in missing or _described(store, shard).get("settings") != key:
         # A job that is repeated because the upload failed finds the shard in the cache.
         name = f"shard-{key}-{shard.name}"
@@ -211,7 +214,7 @@ def write_shard(work: Tokenization[Any], address: str, cache: str, shard: Shard)
         folder = Path(cache).expanduser() / work.kind / name
         _upload(folder / SHARDS / shard.name, store / SHARDS / shard.name)
         shutil.rmtree(folder, ignore_errors=True)
-        missing = _missing(store, shard.count, "--output")
+        missing = _missing(store, shard.count)
     if not missing:
         write_whole(store / MANIFEST, sealed(_manifest(work, store, settings, key, shard.count)))
     return missing
@@ -305,14 +308,12 @@ def _complete(store: Path) -> list[tuple[int, int]]:
     return [(int(match[1]), int(match[2])) for match in matches if match]
 
 
-def _missing(store: Path, count: int, key: str) -> list[int]:
-    """Return the missing shards, or raise DataError (``key``) if there are shards of another
-    count.
-    """
+def _missing(store: Path, count: int) -> list[int]:
+    """Return the indices of the missing shards. Raises DataError for shards of another count."""
     complete = _complete(store)
     if other := next((shard for shard in sorted(complete) if shard[1] != count), None):
         problem = f"has shards of another count ({Shard(*other).name})"
-        raise DataError(f"{key}: {store} {problem}; use that count, or another store")
+        raise DataError(f"--output: {store} {problem}; use that count, or another store")
     return sorted(set(range(count)) - {index for index, _ in complete})
 
 

@@ -63,7 +63,7 @@ class ChoosesSettings(Protocol):
 
 
 class TrainingStart(NamedTuple):
-    """A training that begins; ``origin`` goes to ``run.json``."""
+    """The start of a run; ``origin`` goes to ``run.json``."""
 
     config: ExperimentConfig
     directory: RunDirectory

@@ -106,13 +106,7 @@ FAULTS = Path(__file__).with_name("planted_faults.py")
     [
         ("other_equation", "equals its reference", "def score_mod", "self_attention: differs by"),
         ("not_trained", "every parameter gets a gradient", '"temperature"', "changes_not_trained/temperature"),
-        pytest.param(
-            "changes_nothing",
-            "differs from the base",
-            "def score_mod",
-            "computes the same as the model without it",
-            marks=pytest.mark.slow,
-        ),
+        ("changes_nothing", "differs from the base", "def score_mod", "computes the same as the model without it"),
         ("rounds_scores", "float32 stays float32", "astype(jnp.bfloat16)", "rounds float32 to bfloat16"),
     ],
 )

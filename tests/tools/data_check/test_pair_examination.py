@@ -109,13 +109,22 @@ def test_the_line_and_lag_of_a_shift_are_told(pairs, training):
     assert abs(begin - 201) <= 16
 
 
-def test_faults_of_the_training_text_itself(pairs):
-    def found(changed, thorough=True):
-        training_text = text(changed)
-        return examine(training_text, TrainingWords(training_text), thorough=thorough)
+def found(changed, thorough=True):
+    """The examination of a training text."""
+    training_text = text(changed)
+    return examine(training_text, TrainingWords(training_text), thorough=thorough)
 
+
+@pytest.mark.slow
+def test_large_faults_of_the_training_text_itself(pairs):
     assert kinds(found(shifted(pairs, -1))) == ["shifted"]
     assert kinds(found(reversed_sides(pairs, 0.5))) == ["reversed"]
+    assert kinds(found(shuffled(pairs, 0.6))) == ["mismatched"]
+
+
+def test_faults_of_the_training_text_itself(pairs):
+    assert kinds(found(shifted(pairs, 7))) == ["shifted"]
+    assert kinds(found(reversed_sides(pairs, 0.25))) == ["reversed"]
     assert kinds(found(shuffled(pairs, 0.12))) == kinds(found(shuffled(pairs, 0.22), thorough=False)) == ["mismatched"]
     assert "fewer than 8% of the lines" in found(pairs).unchecked["mismatched"] and not found(pairs, False).unchecked
     assert kinds(found(shuffled(pairs, 1))) == ["unrelated"]
