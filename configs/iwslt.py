@@ -17,8 +17,8 @@ There are 160,000 and 133,000 pairs.
 ``iwslt14`` has train, valid and test as .de and .en files, lower-cased and without BPE, as the
 script of fairseq prepares them (examples/translation/prepare-iwslt14.sh). ``iwslt15`` has train,
 tst2012 and tst2013 as .en and .vi files, from https://nlp.stanford.edu/projects/nmt. Published
-scores of the test sets: docs/benchmarks.md. The text is tokenized. BLEU of English
-applies sacreBLEU's 13a to it, as joeynmt does. BLEU of Vietnamese applies no tokenizer.
+scores of the test sets: docs/benchmarks.md. The text is tokenized. BLEU of English applies
+sacreBLEU's 13a to it, as joeynmt does. BLEU of Vietnamese applies no tokenizer.
 
 Not yet run here on IWSLT, on any hardware. The commands ran, for a few updates of narrow models, on
 made-up files of these names.

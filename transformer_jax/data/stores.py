@@ -13,7 +13,7 @@ import json
 import re
 import shutil
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, TypeVar
@@ -182,11 +182,11 @@ def finished_manifest(address: str) -> dict[str, Any]:
     if not complete:
         problem = "is not a store: it has no manifest.json of tokenize, and no shard"
         raise DataError(f"data.store: {address} {problem}; {again}")
-    count = min(complete)[1]
-    if other := next((shard for shard in complete if shard[1] != count), None):
-        problem = f"shards of several counts ({Shard(*min(complete)).name}, {Shard(*other).name}) and no manifest.json"
+    count = complete[0].count
+    if other := _of_another_count(complete, count):
+        problem = f"shards of several counts ({complete[0].name}, {other.name}) and no manifest.json"
         raise DataError(f"data.store: {address} has {problem}; {again}, with another folder")
-    missing = _missing(store, count)
+    missing = _missing(complete, count)
     listed = ", ".join(map(str, missing[:20])) + (", ..." if len(missing) > 20 else "")
     problem = f"{len(missing)} of {count} shards are missing ({listed})" if missing else "all shards are there"
     remedy = f"{again} --shard={(missing or [0])[0]}/{count}, with the same settings, once for each"
@@ -206,7 +206,7 @@ def write_shard(work: Tokenization[Any], address: str, cache: str, shard: Shard)
         write_whole(store / SETTINGS, _as_json(settings))
     # Another job may have written other settings meanwhile.
     _require_equal(_read(store / SETTINGS) or settings, settings, f"--output: {address} was tokenized")
-    key, missing = digest([json.dumps(settings, sort_keys=True)])[:32], _missing(store, shard.count)
+    key, missing = digest([json.dumps(settings, sort_keys=True)])[:32], _still_missing(store, shard.count)
     if shard.index in missing or _described(store, shard).get("settings") != key:
         # A job that is repeated because the upload failed finds the shard in the cache.
         name = f"shard-{key}-{shard.name}"
@@ -214,7 +214,7 @@ def write_shard(work: Tokenization[Any], address: str, cache: str, shard: Shard)
         folder = Path(cache).expanduser() / work.kind / name
         _upload(folder / SHARDS / shard.name, store / SHARDS / shard.name)
         shutil.rmtree(folder, ignore_errors=True)
-        missing = _missing(store, shard.count)
+        missing = _still_missing(store, shard.count)
     if not missing:
         write_whole(store / MANIFEST, sealed(_manifest(work, store, settings, key, shard.count)))
     return missing
@@ -302,19 +302,27 @@ def _sizes(folder: Path) -> dict[str, int]:
     return {file.relative_to(folder).as_posix(): file.stat().st_size for file in folder.rglob("*") if file.is_file()}
 
 
-def _complete(store: Path) -> list[tuple[int, int]]:
-    """Return index and count of the complete shards, which have a description."""
+def _complete(store: Path) -> list[Shard]:
+    """Return the complete shards, which have a description, in order."""
     matches = (_DESCRIPTION.fullmatch(name) for name in _sizes(store / SHARDS))
-    return [(int(match[1]), int(match[2])) for match in matches if match]
+    return [Shard(*pair) for pair in sorted((int(match[1]), int(match[2])) for match in matches if match)]
 
 
-def _missing(store: Path, count: int) -> list[int]:
+def _of_another_count(complete: Sequence[Shard], count: int) -> Shard | None:
+    return next((shard for shard in complete if shard.count != count), None)
+
+
+def _missing(complete: Sequence[Shard], count: int) -> list[int]:
+    return sorted(set(range(count)) - {shard.index for shard in complete})
+
+
+def _still_missing(store: Path, count: int) -> list[int]:
     """Return the indices of the missing shards. Raises DataError for shards of another count."""
     complete = _complete(store)
-    if other := next((shard for shard in sorted(complete) if shard[1] != count), None):
-        problem = f"has shards of another count ({Shard(*other).name})"
+    if other := _of_another_count(complete, count):
+        problem = f"has shards of another count ({other.name})"
         raise DataError(f"--output: {store} {problem}; use that count, or another store")
-    return sorted(set(range(count)) - {index for index, _ in complete})
+    return _missing(complete, count)
 
 
 def _upload(part: Path, target: Path) -> None:
