@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from process_environment import process_environment
 from run_settings import tiny_settings
+from shared_run import LEARNING, write_text
 
 from transformer_jax.config import ConfigError
 from transformer_jax.registry import index
@@ -89,17 +90,18 @@ for command in sys.argv[1:]:
 USES = "train --config=tiny.py --workdir=run", "evaluate run --split=validation"
 
 
-def train_and_use(folder: Path, *more: str, also: Path | None = None, **model: str) -> list[str]:
+def train_and_use(folder: Path, *more: str, also: Path | None = None, metrics: str = "bleu") -> list[str]:
     """Train a tiny run, score it and translate with it.
 
     Returns the output of the training and of the commands ``more`` in its process.
     """
-    settings = tiny_settings(folder / "cache")
-    settings["model"] |= model
+    # As in the run that other tests share, whose compiled programs are there.
+    settings = tiny_settings(folder / "cache", **LEARNING) | {"evaluation": {"metrics": metrics}}
+    settings["data"] |= {"source": "text", "directory": str(write_text(folder / "text"))}
     (folder / "tiny.py").write_text(f"get_config = lambda: {settings!r}\n")
     training, evaluation, *others = printed(folder, "-c", COMMANDS, *USES, *more, also=also).split("=" * 99 + "\n")
-    assert "finished at update 12" in training
-    assert "BLEU" in evaluation
+    assert "finished at update 30" in training
+    assert all(metric in evaluation.lower() for metric in metrics.split(","))
     # A new process knows nothing of the training.
     assert len(printed(folder, *COMMAND, "translate", "run", text="a b c\nd\n", also=also).splitlines()) == 2
     return [training, *others[:-1]]
@@ -122,9 +124,9 @@ def test_without_all_tools_a_run_is_trained_and_used_and_another_distribution_br
 
     text = printed(folder, *COMMAND, "--help", also=installed)
     assert "Look inside:\n  loss        print the last loss of a run\n" in text and "explore" not in text
-    training, loss = train_and_use(folder, "loss run", also=installed, norm="halved")
+    training, loss = train_and_use(folder, "loss run", also=installed, metrics="bleu,words")
     assert "loss --workdir=run" in training and "curves" not in training
-    assert loss.endswith("after 12 updates\n")
+    assert loss.endswith("the last of 3\n")
 
     refused = run(folder, *COMMAND, "train", "--config=text", "--workdir=other")
     assert (refused.returncode, "--config=text: no tool that sizes runs" in refused.stderr) == (2, True)

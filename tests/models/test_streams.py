@@ -2,6 +2,7 @@
 
 import inspect
 import re
+from dataclasses import replace
 
 import jax
 import jax.numpy as jnp
@@ -109,8 +110,9 @@ def test_streams_and_states_decode_scan_and_pack(trial_of, model, settings):
 def test_a_scanned_stack_with_states_has_two_layers_in_its_program(trial_of):
     def products(depth):
         trial = Trial(trial_config("language_model", {"model": {"num_layers": depth, "attention": "value_residual"}}))
-        scanned = trial.with_model(scan_layers=True)
-        program = jax.jit(scanned.teacher_forced).lower(trial.params, sentences(ROWS, LENGTH).batch)
+        scanned = Trial(replace(trial.config, model=replace(trial.config.model, scan_layers=True)))
+        shapes = trial.update.state_shapes.params
+        program = jax.jit(scanned.teacher_forced).lower(shapes, sentences(ROWS, LENGTH).batch)
         return program.as_text().count("dot_general")
 
     one, three, four = (products(depth) for depth in (1, 3, 4))
@@ -120,20 +122,20 @@ def test_a_scanned_stack_with_states_has_two_layers_in_its_program(trial_of):
 @pytest.mark.parametrize("model", ["language_model", pytest.param("translation", marks=pytest.mark.slow)])
 def test_hyper_connections_begin_as_pre_norm(trial_of, model):
     batch = sentences(ROWS, LENGTH).batch
-    hyper, pre = (trial_of(model, normalization=name) for name in ("hyper_connections", "pre"))
+    hyper, pre = trial_of(model, **STREAMS), trial_of(model, **STREAMS | {"normalization": "pre"})
     initial = hyper.initial_state.params
     leaves = {jax.tree_util.keystr(path): leaf for path, leaf in jax.tree_util.tree_leaves_with_path(initial)}
     shared = jax.tree_util.tree_map_with_path(
-        lambda path, leaf: leaves[jax.tree_util.keystr(path)], pre.initial_state.params
+        lambda path, leaf: leaves[jax.tree_util.keystr(path)], pre.update.state_shapes.params
     )
-    actual, expected = hyper.teacher_forced(initial, batch), pre.teacher_forced(shared, batch)
+    actual, expected = jax.jit(hyper.teacher_forced)(initial, batch), jax.jit(pre.teacher_forced)(shared, batch)
     np.testing.assert_allclose(actual, expected, atol=1e-4)
     first_reads = [np.argmax(leaf[:, 0]) for path, leaf in leaves.items() if path.endswith("['alpha']")]
     assert sorted(set(first_reads)) == [0, 1, 2, 3]
 
 
 def test_initial_values_are_the_same_where_layers_are_scanned(trial_of):
-    unrolled = trial_of("language_model", normalization="hyper_connections")
+    unrolled = trial_of("language_model", **STREAMS)
     scanned = Trial(unrolled.with_model(scan_layers=True).config)
     jax.tree.map(np.testing.assert_array_equal, unrolled.initial_state.params, scanned.initial_state.params)
 

@@ -35,6 +35,9 @@ ON_NVIDIA: dict[str, str | bool] = {"xla_gpu_dot_merger_threshold_mb": "8"}
 keys and values as separate arrays, which would be copied out of a common one."""
 DETERMINISTIC: dict[str, str | bool] = {"xla_gpu_exclude_nondeterministic_ops": True}
 """Options of XLA that make a GPU add up in a fixed order; they change nothing elsewhere."""
+RUN_ONCE = {"xla_backend_optimization_level": "1"}
+"""Options for CPUs and programs that run once: the initial parameters of Transformer base compile
+in a third of the time, and have the same values."""
 
 
 class Update:
@@ -105,8 +108,12 @@ class Update:
 
     @cached_property
     def _create_sharded(self) -> Callable[[np.uint32], TrainState]:
-        shardings = self._shardings(self.state_shapes)
-        return jax.jit(self._create, in_shardings=replicated(self.mesh), out_shardings=shardings)
+        shardings, is_cpu = self._shardings(self.state_shapes), device_of(self.mesh).platform == "cpu"
+        # Without optimizations XLA compiles still faster.
+        options = RUN_ONCE if is_cpu and not jax.config.values["jax_disable_most_optimizations"] else None
+        return jax.jit(
+            self._create, in_shardings=replicated(self.mesh), out_shardings=shardings, compiler_options=options
+        )
 
     def schedule(self, hyperparameters: Hyperparameters) -> Schedule:
         """Return the learning rate of a run."""

@@ -13,7 +13,7 @@ def write_last_loss(start):
             losses.append(position.results.logged["train/loss"])
 
     yield [keep]
-    (start.directory.path / "last_loss.txt").write_text(f"{losses[-1]:.3f} after {len(losses)} updates")
+    (start.directory.path / "last_loss.txt").write_text(f"{losses[-1]:.3f}, the last of {len(losses)}")
 
 
 def steps(config):

@@ -7,6 +7,7 @@ target of another pair.
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from functools import lru_cache
 from itertools import chain
 from typing import NamedTuple
 
@@ -155,8 +156,10 @@ def _overlap(counts: np.ndarray) -> float:
     return float(shares.min(axis=0).sum())
 
 
-def _words(text: str) -> Sequence[str]:
-    return list(dict.fromkeys(_WORD.findall(text[:MAX_CHARACTERS].lower())[:WORDS_OF_LINE]))
+@lru_cache(maxsize=20_000)
+def _words(text: str) -> tuple[str, ...]:
+    """Return the distinct words. Several lexicons are learned from parts of the same lines."""
+    return tuple(dict.fromkeys(_WORD.findall(text[:MAX_CHARACTERS].lower())[:WORDS_OF_LINE]))
 
 
 def _links(sources: LineWords, targets: LineWords) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
