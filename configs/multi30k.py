@@ -75,9 +75,9 @@ def best(config: ConfigDict) -> ConfigDict:
             --config.data.directory=multi30k --config.seed=1 --workdir=runs/best
         transformer-jax evaluate runs/best --checkpoint=last --split=test
 
-    ``--config=text --budget=50m`` selected these settings. Three seeds at commit 059af795, each on
-    one core of an AMD EPYC: test_2016 BLEU 41.53, lower-case 41.91, Moses lower-case 41.94 on
-    average (Wu et al. 2021: 41.02). See experiments/multi30k.
+    Batches, learning rate and length are from ``--config=text --budget=50m``. Three seeds at commit
+    059af795, each on one core of an AMD EPYC: test_2016 BLEU 41.53, lower-case 41.91, Moses
+    lower-case 41.94 on average (Wu et al. 2021: 41.02). See experiments/multi30k.
     """
     config.data.train = "both.{en,de}"
     config.data.max_source_tokens = config.data.max_target_tokens = 191

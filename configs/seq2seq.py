@@ -51,6 +51,18 @@ MEASURED = {
         ("luong_local_p", 34.3),
         ("location_sensitive", 35.8),
     )
+} | {
+    # experiments/copy_alignment.
+    f"{name}_copy": ("2 CPU cores", f"{updates} updates", f"{exact} % copied exactly")
+    for name, updates, exact in (
+        ("sutskever", "1,200", 45.4),
+        ("bahdanau", "1,200", 100.0),
+        ("luong_dot", "1,200", 99.8),
+        ("luong_general", "2,000", 99.4),
+        ("luong_concat", "1,200", 99.8),
+        ("luong_local_p", "1,200", 99.8),
+        ("location_sensitive", "1,200", 100.0),
+    )
 }
 
 

@@ -23,7 +23,7 @@ MEASURED = {
     "": ("2 shared CPU cores", "--budget=3m: 193 CPU s", "validation BLEU 45.8, 29,000 captions En-Fr"),
     "student": (
         "2 shared CPU cores",
-        "1,613 updates beside its teacher",
+        "1,613 updates on translations of its teacher",
         "test BLEU 36.3, greedy, 29,000 captions En-De",
     ),
 }
