@@ -59,7 +59,7 @@ def text(config: ConfigDict) -> None:
     config.tokenizer = {"training_sentences": 50_000}
     config.model = {"positions": "rope", "feed_forward": "relu_squared", "compute_dtype": "auto"}
     config.optimizer = {"name": "muon", "clip_norm": 1.0, "weight_decay": 0.1}
-    config.training = {"label_smoothing": 0.0, "validation_sentences": 2000, "keep_last": 2}
+    config.training = {"label_smoothing": 0.0, "keep_last": 2}
     config.decoding = {"temperature": 0.8, "top_p": 0.95}
 
 

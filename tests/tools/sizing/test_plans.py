@@ -2,6 +2,7 @@
 
 import itertools
 import math
+from functools import partial
 
 import numpy as np
 import pytest
@@ -148,7 +149,7 @@ def test_every_plan_is_a_run_with_a_few_validations(pairs, seconds):
 
 def test_a_budget_is_a_number_with_a_unit():
     assert [plans.seconds_of(text) for text in ("90s", "20m", "1.5h", "2 d")] == [90, 1200, 5400, 172800]
-    for text in ("20", "0m", "an hour"):
+    for text in ("20", "0m", "an hour", "", "\u0663m", 1200):
         with pytest.raises(ConfigError, match="--budget: .* is not a time; write 90s, 20m, 2h or 1d"):
             plans.seconds_of(text)
 
@@ -185,3 +186,55 @@ def test_stated_settings_stay_and_count():
     assert wide.settings["batching.tokens_per_update"] == 512 * 8
     for said in ("data.documents=paragraphs", "context of 32 tokens", "77 updates"):
         assert said in found.sentence
+
+
+def test_a_stated_size_of_the_model_changes_neither_vocabulary_nor_batches():
+    text, pairs = text_of(1e8), CorpusStatistics(29_000, 12)
+    for plan in (partial(plan_language_model, text), partial(plan_translation, pairs)):
+        hour = plan(3600, FLOPS).settings
+        assert plan(3600, FLOPS, {key: hour[key] for key in hour if key.startswith("model.")}).settings == hour
+    for seconds in (600, 3600, 36_000):
+        chosen = plan_language_model(text, seconds, FLOPS).settings
+        small, wide = (
+            plan_language_model(text, seconds, FLOPS, {"model.d_model": width}).settings for width in (60, 900)
+        )
+        for key in ("tokenizer.vocabulary_size", "batching.tokens_per_update"):
+            assert small[key] == chosen[key] == wide[key]
+        assert (small["model.d_ff"], wide["model.d_ff"], wide["model.num_heads"] % 2) == (240, 3600, 0)
+        assert small["optimizer.learning_rate"] >= chosen["optimizer.learning_rate"] > wide["optimizer.learning_rate"]
+    wide = plan_translation(pairs, 3600, FLOPS, {"model.d_model": 256}).settings
+    assert (wide["model.d_ff"], wide["tokenizer.vocabulary_size"]) == (512, hour["tokenizer.vocabulary_size"])
+    assert wide["optimizer.learning_rate"] < hour["optimizer.learning_rate"]
+    for width in (
+        planned(29_000, 600, **{"model.num_heads": 3}),
+        plan_language_model(text, 180, FLOPS, {"model.num_heads": 3}).settings,
+    ):
+        assert width["model.d_model"] % 6 == 0
+
+
+def test_a_decoder_of_fewer_layers_is_counted():
+    student = {"model.num_decoder_layers": 1}
+    assert planned(10**6, 300, **student)["training.num_updates"] > planned(10**6, 300)["training.num_updates"]
+    assert planned(29_000, 3600, **student)["model.num_decoder_layers"] == 1
+    size = plans.SIZES[2]
+    assert size.parameters == size._replace(decoder_layers=size.layers).parameters
+    assert size.parameters - size._replace(decoder_layers=3).parameters == 8 * 128**2 + 2 * 128 * 256
+
+
+@pytest.mark.parametrize(
+    "plan", [partial(plan_translation, CorpusStatistics(29_000, 12)), partial(plan_language_model, text_of(2e6))]
+)
+def test_noam_has_the_peak_of_the_other_schedules(plan):
+    for fixed in ({}, {"optimizer.warmup_updates": 77}):
+        peak, factor = (
+            plan(600, FLOPS, {**fixed, "optimizer.schedule": schedule}).settings for schedule in ("wsd", "noam")
+        )
+        warmup = fixed.get("optimizer.warmup_updates", factor["optimizer.warmup_updates"])
+        highest = factor["optimizer.learning_rate"] * (factor["model.d_model"] * warmup) ** -0.5
+        assert highest == pytest.approx(peak["optimizer.learning_rate"], rel=1e-3)
+
+
+def test_of_a_text_that_is_too_short_for_few_epochs_the_plan_says_so():
+    for plan in (plan_translation(CorpusStatistics(1, 5), 300, FLOPS), plan_language_model(text_of(50), 300, FLOPS)):
+        assert plan.sentence.endswith("the text is so short that 20 updates, the minimum, are many epochs")
+        assert plan.settings["training.num_updates"] == plan.max_updates == 20

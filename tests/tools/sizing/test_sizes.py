@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from transformer_jax.commands.flags import joined_files
-from transformer_jax.config import ConfigError, to_json
+from transformer_jax.config import ConfigError, DataError, flatten, to_json
 from transformer_jax.data.documents import open_documents
 from transformer_jax.data.tokenizers.tokenizer_training import train_tokenizer
 from transformer_jax.tools.sizing import sizes
@@ -62,6 +62,49 @@ def test_what_is_stated_stays_and_counts(sized, tmp_path):
     config = sized("batching.kind=buckets", "batching.tokens_per_update=2048", budget="2m").config
     assert (config.batching.kind, config.batching.count) == ("buckets", "positions")
     assert config.optimizer.learning_rate == SIZES[0].learning_rate
+
+
+@pytest.mark.parametrize(
+    ("source", "setting"),
+    [
+        *(("language_model:text", setting) for setting in (
+            "decoding.max_new_tokens=60", "data.evaluation_stride=64", "batching.context_length=1024",
+            "model.d_model=100", "model.num_heads=3", "batching.row_multiple=4",
+        )),
+        *(("text", setting) for setting in (
+            "model.d_model=132", "model.num_heads=3", "tokenizer.joint=false", "optimizer.schedule=noam",
+        )),
+    ],
+)  # fmt: skip
+def test_a_setting_that_is_valid_in_the_plan_is_taken(sized, tmp_path, source, setting):
+    text = [f"data.train={tmp_path}/t.en"] if source != "text" else []
+    (key, value), config = setting.split("="), sized(*text, setting, source=source, budget="2m").config
+    assert str(flatten(config)[key]).lower() == value
+
+
+def test_texts_that_support_few_pieces_or_are_empty(sized, tmp_path):
+    (tmp_path / "same").write_text("the same line again\n" * 20_000)
+    same = sized_config("language_model:text", [("data.train", f"{tmp_path}/same")], "none", "1m")
+    assert (
+        same.config.tokenizer.vocabulary_size < 500
+        and f"vocabulary of {same.config.tokenizer.vocabulary_size} pieces" in same.remark
+    )
+    for language in ("en", "de"):
+        (tmp_path / f"t.{language}").write_text("")
+    with pytest.raises(DataError, match="data: the split 'train' has no pairs; its files are empty"):
+        sized(f"data.validation={tmp_path}/same,{tmp_path}/same")
+    text = [("data.train", f"{tmp_path}/t.en"), ("data.validation", f"{tmp_path}/same")]
+    with pytest.raises(DataError, match="data: the split 'train' has no text"):
+        sized_config("language_model:text", text, "none", "1m")
+
+
+def test_a_budget_in_seconds_is_a_budget_but_not_beside_another(sized):
+    seconds, minutes = sized("training.budget_seconds=120").config, sized(budget="2m").config
+    assert seconds == minutes
+    with pytest.raises(ConfigError, match=r"--budget: training.budget_seconds=60.0 is stated already; leave one"):
+        sized("training.budget_seconds=60", budget="2m")
+    with pytest.raises(ConfigError, match="--budget: '' is not a time"):
+        sized(budget="")
 
 
 def test_a_run_that_has_begun_keeps_its_size_and_vocabulary(sized, tmp_path):

@@ -2,7 +2,7 @@
 
 import math
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from transformer_jax.config.language_model import TextBatchingConfig
@@ -36,7 +36,7 @@ class Plan(NamedTuple):
 
 def seconds_of(budget: str) -> float:
     """Return 1200.0 for ``20m``. Raises ConfigError unless it is a number with s, m, h or d."""
-    match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([smhd])", budget.strip())
+    match = re.fullmatch(r"([0-9]+(?:\.[0-9]+)?)\s*([smhd])", str(budget).strip())
     if not match or not float(match[1]):
         raise ConfigError("--budget", f"{budget!r} is not a time", "write 90s, 20m, 2h or 1d")
     return float(match[1]) * SECONDS_OF_UNIT[match[2]]
@@ -79,12 +79,47 @@ def minutes_of_this_cpu(seconds: float) -> str:
     return f"about {_time(seconds)} of this CPU if it is free"
 
 
-def _left_over(fixed: Mapping[str, Any], budget_seconds: float, seconds: float, max_epochs: int) -> str:
+def _left_over(fixed: Mapping[str, Any], budget_seconds: float, seconds: float, epochs: float, max_epochs: int) -> str:
     """Return the part of a sentence on the time that a plan leaves unused, or ""."""
     if seconds >= USED * budget_seconds or fixed.get("training.num_updates"):
         return ""
-    left = _time(budget_seconds - seconds)
-    return f"; {left} of the budget are left over: more than {max_epochs} epochs of the same text seldom help"
+    left = f"; {_time(budget_seconds - seconds)} of the budget are left over"
+    if epochs > max_epochs + 1:
+        return f"{left}: the text is so short that {MIN_UPDATES} updates, the minimum, are many epochs"
+    return f"{left}: more than {max_epochs} epochs of the same text seldom help"
+
+
+def _of_width(row: Any, rows: Sequence[Any], fixed: Mapping[str, Any]) -> Any:
+    """Return a listed size in a fixed width, with a feed-forward layer in proportion.
+
+    The learning rate is the one of the widest listed size that is no wider, for batches of ``row``.
+    The number of heads divides the width.
+    """
+    width, heads = fixed.get("model.d_model", row.d_model), fixed.get("model.num_heads", row.num_heads)
+    if "model.d_model" not in fixed:
+        # An even size of a head, as rotary positions need.
+        width = row.d_model if row.d_model % heads == 0 else -(-row.d_model // (2 * heads)) * 2 * heads
+    elif "model.num_heads" not in fixed:
+        heads = math.gcd(heads, width)
+    if width == row.d_model:
+        return row._replace(num_heads=heads)
+    widest = max((listed.d_model for listed in rows if listed.d_model <= width), default=rows[0].d_model)
+    like = next(listed for listed in rows if listed.d_model == widest)
+    rate = like.learning_rate * min(row.tokens_per_update / like.tokens_per_update, 1) ** 0.5
+    d_ff = row.d_ff * width // row.d_model
+    return row._replace(d_model=width, num_heads=heads, d_ff=d_ff, learning_rate=round(rate, 5))
+
+
+def _without_model(fixed: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the fixed settings by which a size is chosen: not its own."""
+    return {key: value for key, value in fixed.items() if not key.startswith("model.")}
+
+
+def _rate_of_peak(fixed: Mapping[str, Any], peak: float, d_model: int, warmup_updates: int) -> float:
+    """Return ``optimizer.learning_rate``, which is a factor in ``noam`` (paper, equation 3)."""
+    if fixed.get("optimizer.schedule") != "noam":
+        return peak
+    return float(round(peak * (d_model * fixed.get("optimizer.warmup_updates", warmup_updates)) ** 0.5, 4))
 
 
 # Translation.
@@ -155,7 +190,8 @@ class Size(NamedTuple):
     """A Transformer and its largest batches, for a size of corpus and budget.
 
     The corpus has at least ``pairs`` of ``WORDS_OF_A_PAIR``, and the budget trains each parameter
-    on ``min_tokens`` or more.
+    on ``min_tokens`` or more. The decoder has as many layers as the encoder if ``decoder_layers``
+    is 0.
     """
 
     pairs: int
@@ -168,11 +204,14 @@ class Size(NamedTuple):
     dropout: float
     learning_rate: float
     tokens_per_update: int
+    decoder_layers: int = 0
 
     @property
     def parameters(self) -> int:
-        layer = 12 * self.d_model**2 + 4 * self.d_model * self.d_ff
-        return self.layers * layer + self.vocabulary * self.d_model
+        attention, feed_forward = 4 * self.d_model**2, 2 * self.d_model * self.d_ff
+        encoder = self.layers * (attention + feed_forward)
+        decoder = (self.decoder_layers or self.layers) * (2 * attention + feed_forward)
+        return encoder + decoder + self.vocabulary * self.d_model
 
     def seconds(self, updates: int, speed: float) -> float:
         """Return the seconds of start-up and of updates with validations, at ``speed`` FLOP/s."""
@@ -192,6 +231,7 @@ KEYS_OF_SIZE = {
     "dropout": "model.dropout",
     "learning_rate": "optimizer.learning_rate",
     "tokens_per_update": "batching.tokens_per_update",
+    "decoder_layers": "model.num_decoder_layers",
 }
 # Parameters grow as the tokens of the corpus to the power of about 2/3. The fourth row was better
 # than the third for 29,000 pairs with an hour (experiments/multi30k). Those below were not run.
@@ -216,21 +256,19 @@ def plan_translation(
 
     If there is none, of the smallest size.
 
-    A larger corpus or budget never gives a smaller size; see ``Plan``.
+    A larger corpus or budget never gives a smaller size; see ``Plan``. A fixed size of the model
+    does not change vocabulary and batches.
     """
     fixed, speed = fixed or {}, EFFICIENCY * flops
-    text = CorpusStatistics(1, WORDS_OF_A_PAIR).tokens
-    sizes = [
-        _with_batches(listed, fixed, corpus, budget_seconds, speed)
-        for listed in SIZES
-        if corpus.tokens >= listed.pairs * text
-    ]
-    affordable = [
-        (size, updates)
-        for size, updates in sizes
-        if size.affordable_tokens(budget_seconds, speed) >= size.min_tokens * size.parameters
-    ]
-    size, updates = (affordable or sizes[:1])[-1]
+    text, others = CorpusStatistics(1, WORDS_OF_A_PAIR).tokens, _without_model(fixed)
+    suitable = [SIZES[0]]
+    for listed in SIZES:
+        size, _ = _with_batches(listed, others, corpus, budget_seconds, speed)
+        is_affordable = size.affordable_tokens(budget_seconds, speed) >= size.min_tokens * size.parameters
+        if is_affordable and corpus.tokens >= listed.pairs * text:
+            suitable.append(listed)
+    row = _of_width(suitable[-1], SIZES, fixed)
+    size, updates = _with_batches(row, fixed, corpus, budget_seconds, speed)
     updates = fixed.get("training.num_updates") or updates
     if not fixed.get("training.num_updates"):
         _require_enough(budget_seconds, updates, size.seconds(MIN_UPDATES, speed))
@@ -252,13 +290,14 @@ def plan_translation(
         "batching.width_multiple": 8,
         "data.max_source_tokens": min(191, size.tokens_per_update // 8 - 1),
         "data.max_target_tokens": min(191, size.tokens_per_update // 8 - 1),
-        "model.num_decoder_layers": size.layers,
+        "model.num_decoder_layers": size.decoder_layers or size.layers,
         # Post-norm training collapses at these learning rates: experiments/own_text.
         "model.normalization": "pre",
         "model.dropout": round(min(size.dropout, MIN_DROPOUT + DROPOUT_PER_EPOCH * epochs), 2),
         "model.embedding_dropout": 0.1,
         "optimizer.schedule": SCHEDULE,
         "optimizer.warmup_updates": max(updates // 10, 1),
+        "optimizer.learning_rate": _rate_of_peak(fixed, size.learning_rate, size.d_model, max(updates // 10, 1)),
         **intervals,
         "training.checkpoint_every": checkpoint_every,
         "training.validation_sentences": VALIDATED * batches_validated,
@@ -267,9 +306,10 @@ def plan_translation(
     sentence = (
         f"{corpus.pairs:,} pairs of about {corpus.words_per_pair:.0f} words: {(size.parameters + separate) / 1e6:.1f} million "
         f"parameters, {updates:,} updates ({epochs:.1f} epochs), {minutes_of_this_cpu(seconds)}"
-        f"{_left_over(fixed, budget_seconds, seconds, round(corpus.max_epochs))}"
+        f"{_left_over(fixed, budget_seconds, seconds, epochs, round(corpus.max_epochs))}"
     )
-    return Plan(settings, seconds, sentence, int(corpus.max_epochs * corpus.tokens / size.tokens_per_update))
+    max_updates = max(int(corpus.max_epochs * corpus.tokens / size.tokens_per_update), MIN_UPDATES)
+    return Plan(settings, seconds, sentence, max_updates)
 
 
 def _with_batches(
@@ -442,15 +482,14 @@ def plan_language_model(
     text = text.divided(fixed)
     kind = fixed.get("tokenizer.kind", "bpe" if text.entries(DECODER_ONLY_SIZES[0].vocabulary_size) else "byte")
     tokens = text.num_bytes if kind == "byte" else text.tokens
-    # The listed vocabularies, so that more text never gives a smaller model.
-    sizes = [_with_fixed(listed, fixed) for listed in DECODER_ONLY_SIZES]
-    fit = [
-        size
-        for size in sizes
-        if (budget_seconds * speed - TEXT_START_UP) / (6 * size.parameters) >= TOKENS_OF_A_PARAMETER * size.parameters
-        and size.parameters <= PARAMETERS_OF_A_TOKEN * text.tokens
-    ]
-    size = (fit or sizes[:1])[-1]
+    suitable, others = [DECODER_ONLY_SIZES[0]], _without_model(fixed)
+    for listed in DECODER_ONLY_SIZES:
+        # The listed vocabularies, so that more text never gives a smaller model.
+        number = _with_fixed(listed, others).parameters
+        is_affordable = (budget_seconds * speed - TEXT_START_UP) / (6 * number) >= TOKENS_OF_A_PARAMETER * number
+        if is_affordable and number <= PARAMETERS_OF_A_TOKEN * text.tokens:
+            suitable.append(listed)
+    size = _with_fixed(_of_width(suitable[-1], DECODER_ONLY_SIZES, fixed), fixed)
     entries = BYTES_TO_LEARN_PIECES if kind == "byte" else text.pieces(size.vocabulary_size)
     size = size._replace(vocabulary_size=fixed.get("tokenizer.vocabulary_size", entries))
     if fixed.get("optimizer.name", "muon") != "muon" and "optimizer.learning_rate" not in fixed:
@@ -461,6 +500,7 @@ def plan_language_model(
     epochs = updates * size.tokens_per_update / tokens
     by_epochs = next(rate for limit, rate in DROPOUTS if epochs <= limit or limit == TEXT_MAX_EPOCHS)
     dropout = min(by_epochs, max(round(DROPOUT_OF_PARAMETERS * size.parameters / text.tokens, 1), 0.1))
+    warmup = min(max(updates // 10, 1), 1000)
     validated = SHARE_OF_A_VALIDATION * updates * size.tokens_per_update * text.documents / tokens
     settings = {KEYS_OF_DECODER_ONLY[name]: value for name, value in size._asdict().items()} | {
         "data.documents": text.documents_are,
@@ -469,7 +509,8 @@ def plan_language_model(
         "model.dropout": dropout,
         "model.embedding_dropout": dropout / 2,
         "optimizer.schedule": SCHEDULE,
-        "optimizer.warmup_updates": min(max(updates // 10, 1), 1000),
+        "optimizer.warmup_updates": warmup,
+        "optimizer.learning_rate": _rate_of_peak(fixed, size.learning_rate, size.d_model, warmup),
         "training.validation_sentences": int(min(max(validated, 50), 20_000)),
         "decoding.max_new_tokens": size.context_length // 2,
         **update_intervals(updates, TEXT_VALIDATIONS, TEXT_MIN_BETWEEN),
@@ -481,7 +522,7 @@ def plan_language_model(
         f"{text.text()}: {(size.parameters + separate) / 1e6:.1f} million parameters, vocabulary of {pieces}, "
         f"context of {size.context_length} tokens, dropout {fixed.get('model.dropout', dropout)}, {updates:,} updates "
         f"({epochs:.1f} epochs), {minutes_of_this_cpu(seconds)}"
-        f"{_left_over(fixed, budget_seconds, seconds, TEXT_MAX_EPOCHS)}"
+        f"{_left_over(fixed, budget_seconds, seconds, epochs, TEXT_MAX_EPOCHS)}"
     )
     return Plan(settings, seconds, sentence, int(max_updates))
 
@@ -509,13 +550,16 @@ def text_updates(
 def _with_fixed(size: DecoderOnlySize, fixed: Mapping[str, Any]) -> DecoderOnlySize:
     """Return the size with fixed settings.
 
-    An update has enough tokens for its rows, and the number of heads divides the width.
+    An update has enough tokens for its rows.
     """
     size = size._replace(**{name: fixed[key] for name, key in KEYS_OF_DECODER_ONLY.items() if key in fixed})
-    least = 0 if "batching.tokens_per_update" in fixed else TextBatchingConfig.row_multiple * size.context_length
-    heads = size.num_heads if "model.num_heads" in fixed else math.gcd(size.num_heads, size.d_model)
-    width = size.d_ff or 4 * size.d_model
-    return size._replace(tokens_per_update=max(size.tokens_per_update, least), num_heads=heads, d_ff=width)
+    least = 0 if "batching.tokens_per_update" in fixed else rows_of_batch(fixed) * size.context_length
+    return size._replace(tokens_per_update=max(size.tokens_per_update, least), d_ff=size.d_ff or 4 * size.d_model)
+
+
+def rows_of_batch(fixed: Mapping[str, Any]) -> int:
+    """Return the multiple of the rows of a batch."""
+    return int(fixed.get("batching.row_multiple", TextBatchingConfig.row_multiple))
 
 
 TRANSLATION_KEYS = (*plan_translation(CorpusStatistics(10, 10), 1e9, 1e12).settings, "training.budget_seconds")

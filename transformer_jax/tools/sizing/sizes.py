@@ -35,8 +35,9 @@ from transformer_jax.data.corpus_statistics import (
     sample_of,
     vocabulary_of,
 )
-from transformer_jax.data.documents import open_documents
+from transformer_jax.data.documents import no_text, open_documents
 from transformer_jax.data.scripts import writes_without_spaces
+from transformer_jax.errors import DataError
 from transformer_jax.registry.index import behind
 from transformer_jax.run_directory.layout import RunDirectory, require_run_to_start_from
 from transformer_jax.runs.train_run import RATE, Overrides, ResolvedSettings
@@ -51,6 +52,7 @@ from transformer_jax.tools.sizing.plans import (
     TextStatistics,
     plan_language_model,
     plan_translation,
+    rows_of_batch,
     seconds_of,
 )
 
@@ -86,15 +88,15 @@ class Sizing(NamedTuple):
 
     ``recipe``: a recipe that states no sizes. ``keys``: the settings of a plan. ``models``: the
     kinds of models. ``plan`` takes settings, seconds, floating-point operations per second of this
-    machine, and the fixed settings, which stay. ``placeholders``: values for some of the ``keys``
-    that are valid beside any fixed settings, until the plan has others.
+    machine, and the fixed settings, which stay. ``placeholders`` takes the fixed settings and
+    returns values for some of the ``keys``, valid beside them, until the plan has others.
     """
 
     recipe: str
     keys: tuple[str, ...]
     models: tuple[str, ...]
     plan: Callable[[ExperimentConfig, float, float, Mapping[str, Any]], Plan]
-    placeholders: Mapping[str, int] = {}
+    placeholders: Callable[[Mapping[str, Any]], Mapping[str, Any]] = lambda fixed: {}
 
 
 def sized(
@@ -114,11 +116,16 @@ def sized(
     measure another speed.
     """
     values = stated_settings(source, overrides) if isinstance(source, str) else source
-    time_budget = budget or (budget_of(source, overrides) if isinstance(source, str) else None)
+    time_budget = budget if budget is not None else budget_of(source, overrides) if isinstance(source, str) else None
     if time_budget is None:
         return ResolvedSettings(from_dict(apply_overrides(values, overrides)))
-    seconds = seconds_of(time_budget)
     fixed = dict(leaves(apply_overrides(values, overrides)))
+    if own_seconds := fixed.get("training.budget_seconds"):
+        if budget is not None:
+            problem = f"training.budget_seconds={own_seconds} is stated already"
+            raise ConfigError("--budget", problem, "leave one of them out")
+        time_budget = f"{own_seconds}s"
+    seconds = seconds_of(time_budget)
     config = _with(values, _open_settings(fixed), overrides)
     sizing = _sizing_of(config, fixed, has_flag=budget is not None)
     directory = RunDirectory(workdir)
@@ -165,7 +172,7 @@ def _restored_sizes(config: ExperimentConfig, sizing: Sizing, fixed: Mapping[str
 
 def require_stated_tokens(source: str, overrides: Overrides, budget: str | None, key: str) -> None:
     """Raise ConfigError (``key``) if ``train`` would choose settings of tokenizer or lengths."""
-    if not (budget or budget_of(source, overrides)):
+    if budget is None and not budget_of(source, overrides):
         return
     values = stated_settings(source, overrides)
     fixed = dict(leaves(apply_overrides(values, overrides)))
@@ -182,8 +189,8 @@ def sizing_budget(source: str, overrides: Overrides, budget: str | None) -> str 
 
     Raises ConfigError if ``train`` would refuse it.
     """
-    limit = budget or budget_of(source, overrides)
-    if limit:
+    limit = budget if budget is not None else budget_of(source, overrides)
+    if limit is not None:
         seconds_of(limit)
         values = stated_settings(source, overrides)
         fixed = dict(leaves(apply_overrides(values, overrides)))
@@ -201,7 +208,7 @@ def require_sizes(source: str, overrides: Overrides, key: str) -> None:
 def _open_settings(fixed: Mapping[str, Any]) -> dict[str, int]:
     """Return the placeholders of the task that are not fixed, and of the warm-up."""
     sizing: Sizing | None = behind("sizes").get(fixed.get("task", DEFAULT_TASK))
-    settings = {"optimizer.warmup_updates": 1, **(sizing.placeholders if sizing else {})}
+    settings = {"optimizer.warmup_updates": 1, **(sizing.placeholders(fixed) if sizing else {})}
     return {key: value for key, value in settings.items() if key not in fixed}
 
 
@@ -266,6 +273,8 @@ def plan_with_vocabulary(config: ExperimentConfig, seconds: float, flops: float,
     if config.data.held_out:
         # They are in the count of the training split, by which shards are cut.
         count -= source.count(config.data.validation_split)
+    if not count:
+        raise DataError(f"data: the split {split!r} has no pairs; its files are empty")
     sample = sample_of(source.pairs(split), count)
     kind = config.tokenizer.kind
     sides = [
@@ -359,6 +368,8 @@ def measure_text(data: TextDataConfig, seed: int) -> TextStatistics:
         if num_bytes >= MEASURED_BYTES:
             break
     total, number = source.count_bytes(data.split_name("train")), characters.total()
+    if not number:
+        raise no_text(source, data.split_name("train"))
     cumulative = itertools.accumulate(count for _, count in characters.most_common())
     alphabet = 1 + sum(count < COVERED_CHARACTERS * number for count in cumulative)
     unspaced = sum(count for character, count in characters.items() if writes_without_spaces(character))
@@ -386,8 +397,9 @@ def plans_text(plan: Callable[..., Plan]) -> Callable[..., Plan]:
             size = planned.settings[SIZE]
             if planned.settings["tokenizer.kind"] not in SUBWORD_KINDS:
                 break
-            text = text._replace(num_tokens=_count_tokens(config, planned.settings))
-            planned = plan(text, seconds, flops, fixed)
+            tokens, supported = _count_tokens(config, planned.settings)
+            text = text._replace(num_tokens=tokens)
+            planned = plan(text, seconds, flops, {SIZE: supported, **fixed} if supported < size else fixed)
             if planned.settings[SIZE] == size:
                 break
         return planned
@@ -395,8 +407,8 @@ def plans_text(plan: Callable[..., Plan]) -> Callable[..., Plan]:
     return planned
 
 
-def _count_tokens(config: ExperimentConfig, settings: Mapping[str, Any]) -> float:
-    """Return the number of tokens of the training text, with EOS.
+def _count_tokens(config: ExperimentConfig, settings: Mapping[str, Any]) -> tuple[float, int]:
+    """Return the number of tokens of the training text, with EOS, and the size of its vocabulary.
 
     Extrapolates from the first 4 MB and a vocabulary learned from them.
     """
@@ -414,14 +426,32 @@ def _count_tokens(config: ExperimentConfig, settings: Mapping[str, Any]) -> floa
     kind, size = settings["tokenizer.kind"], settings[SIZE]
     tokenizer = train_supported(replace(config.tokenizer, kind=kind, vocabulary_size=size), texts)
     tokens = sum(map(len, tokenizer.encode_batch(texts))) + len(texts)
-    return tokens * source.count_bytes(split) / max(num_bytes, 1)
+    return tokens * source.count_bytes(split) / max(num_bytes, 1), tokenizer.vocabulary_size
 
 
-TRANSLATION = Sizing("text", SIZED_TRANSLATION, ("transformer",), plan_with_vocabulary, dict.fromkeys(LIMITS, 8))
+def _fitting_heads(fixed: Mapping[str, Any]) -> dict[str, int]:
+    """Return a width and a number of heads that fit the fixed one of the two."""
+    if "model.num_heads" in fixed:
+        return {"model.d_model": 64 * fixed["model.num_heads"]}
+    return {"model.num_heads": 1} if "model.d_model" in fixed else {}
+
+
+def _translation_placeholders(fixed: Mapping[str, Any]) -> dict[str, Any]:
+    return {**dict.fromkeys(LIMITS, 8), "model.tying": "none", **_fitting_heads(fixed)}
+
+
+def _language_model_placeholders(fixed: Mapping[str, Any]) -> dict[str, Any]:
+    least = max(2, fixed.get("data.evaluation_stride", 0), fixed.get("decoding.max_new_tokens", 0) + 1)
+    context = fixed.get("batching.context_length", least)
+    sizes = {"batching.tokens_per_update": rows_of_batch(fixed) * context, "decoding.max_new_tokens": 1}
+    return {"batching.context_length": context, "model.max_positions": context, **sizes, **_fitting_heads(fixed)}
+
+
+TRANSLATION = Sizing("text", SIZED_TRANSLATION, ("transformer",), plan_with_vocabulary, _translation_placeholders)
 LANGUAGE_MODEL = Sizing(
     "language_model:text",
     LANGUAGE_MODEL_KEYS,
     ("decoder_only",),
     plans_text(plan_language_model),
-    {"batching.context_length": 2, "decoding.max_new_tokens": 1},
+    _language_model_placeholders,
 )
