@@ -11,6 +11,7 @@ from transformer_jax.commands.flags import joined_files
 from transformer_jax.config import ConfigError, DataError, flatten, to_json
 from transformer_jax.data.documents import open_documents
 from transformer_jax.data.tokenizers.tokenizer_training import train_tokenizer
+from transformer_jax.run_directory.layout import RunDirectory
 from transformer_jax.tools.sizing import sizes
 from transformer_jax.tools.sizing.plans import SIZES
 from transformer_jax.tools.sizing.sizes import sized as sized_config
@@ -120,6 +121,11 @@ def test_a_run_that_has_begun_keeps_its_size_and_vocabulary(sized, tmp_path):
     longer = replace(first.config, training=replace(first.config.training, budget_seconds=9 * 3600.0))
     assert (again.config, again.remark) == (longer, "the run keeps its size and its number of updates")
     assert sized("decoding.beam_width=3").config.decoding.beam_width == 3
+    assert sized(budget="1m").config.training.budget_seconds == 60
+    RunDirectory(tmp_path / "run").write_outcome(reason="finished")
+    with pytest.raises(ConfigError, match=r"--budget: .*run has finished, with a budget of 120 s; give a longer one"):
+        sized(budget="1m")
+    assert sized(budget="2m").config.training.budget_seconds == 120
 
 
 def test_only_transformers_for_text_without_a_length_are_sized(sized):

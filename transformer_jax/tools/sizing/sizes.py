@@ -38,6 +38,7 @@ from transformer_jax.data.corpus_statistics import (
 from transformer_jax.data.documents import no_text, open_documents
 from transformer_jax.data.scripts import writes_without_spaces
 from transformer_jax.errors import DataError
+from transformer_jax.files.checked_json import read_checked
 from transformer_jax.registry.index import behind
 from transformer_jax.run_directory.layout import RunDirectory, require_run_to_start_from
 from transformer_jax.runs.train_run import RATE, Overrides, ResolvedSettings
@@ -132,8 +133,10 @@ def sized(
     if directory.has_checkpoints() and directory.config.is_file():
         saved = flatten(load_run_config(directory.path))
         kept = {key: saved[key] for key in sizing.keys if key in saved and key not in fixed}
-        if budget and kept.get("training.budget_seconds"):
+        if budget is not None and (before := kept.get("training.budget_seconds")):
             kept["training.budget_seconds"] = seconds
+            if seconds < before:
+                _require_unfinished(directory, before)
         return ResolvedSettings(_with(values, kept, overrides), "the run keeps its size and its number of updates")
     if is_distributed:
         raise ConfigError(
@@ -155,6 +158,13 @@ def sized(
         )
     planned = {key: value for key, value in (settings | restored).items() if key not in fixed}
     return ResolvedSettings(_with(values, planned, overrides), sentence, {"sizing": record})
+
+
+def _require_unfinished(directory: RunDirectory, budget_seconds: float) -> None:
+    """Raise ConfigError if a run has finished: its next updates would have its peak rate again."""
+    if (read_checked(directory.outcome) or {}).get("reason") == "finished":
+        problem = f"{directory.path} has finished, with a budget of {budget_seconds:g} s"
+        raise ConfigError("--budget", problem, "give a longer one, or train into another --workdir")
 
 
 def _restored_sizes(config: ExperimentConfig, sizing: Sizing, fixed: Mapping[str, Any]) -> dict[str, Any]:
