@@ -93,7 +93,7 @@ def _of_width(row: Any, rows: Sequence[Any], fixed: Mapping[str, Any]) -> Any:
     """Return a listed size in a fixed width, with a feed-forward layer in proportion.
 
     The learning rate is the one of the widest listed size that is no wider, for batches of ``row``.
-    The number of heads divides the width.
+    The number of heads divides the width; a fixed number may need a wider size.
     """
     width, heads = fixed.get("model.d_model", row.d_model), fixed.get("model.num_heads", row.num_heads)
     if "model.d_model" not in fixed:
@@ -273,6 +273,7 @@ def plan_translation(
     if not fixed.get("training.num_updates"):
         _require_enough(budget_seconds, updates, size.seconds(MIN_UPDATES, speed))
     seconds, epochs = size.seconds(updates, speed), updates * size.tokens_per_update / corpus.tokens
+    warmup = max(updates // 10, 1)
     affordable_validations = (SHARE_OF_VALIDATIONS * seconds * speed - FIRST_VALIDATION) / (
         VALIDATION * size.parameters
     )
@@ -296,8 +297,8 @@ def plan_translation(
         "model.dropout": round(min(size.dropout, MIN_DROPOUT + DROPOUT_PER_EPOCH * epochs), 2),
         "model.embedding_dropout": 0.1,
         "optimizer.schedule": SCHEDULE,
-        "optimizer.warmup_updates": max(updates // 10, 1),
-        "optimizer.learning_rate": _rate_of_peak(fixed, size.learning_rate, size.d_model, max(updates // 10, 1)),
+        "optimizer.warmup_updates": warmup,
+        "optimizer.learning_rate": _rate_of_peak(fixed, size.learning_rate, size.d_model, warmup),
         **intervals,
         "training.checkpoint_every": checkpoint_every,
         "training.validation_sentences": VALIDATED * batches_validated,

@@ -117,7 +117,7 @@ def sized(
     measure another speed.
     """
     values = stated_settings(source, overrides) if isinstance(source, str) else source
-    time_budget = budget if budget is not None else budget_of(source, overrides) if isinstance(source, str) else None
+    time_budget = _requested_budget(source, overrides, budget)
     if time_budget is None:
         return ResolvedSettings(from_dict(apply_overrides(values, overrides)))
     fixed = dict(leaves(apply_overrides(values, overrides)))
@@ -160,6 +160,13 @@ def sized(
     return ResolvedSettings(_with(values, planned, overrides), sentence, {"sizing": record})
 
 
+def _requested_budget(source: str | Mapping[str, Any], overrides: Overrides, budget: str | None) -> str | None:
+    """Return the ``budget``, or that of the recipe, if any."""
+    if budget is not None or not isinstance(source, str):
+        return budget
+    return budget_of(source, overrides)
+
+
 def _require_unfinished(directory: RunDirectory, budget_seconds: float) -> None:
     """Raise ConfigError if a run has finished: its next updates would have its peak rate again."""
     if (read_checked(directory.outcome) or {}).get("reason") == "finished":
@@ -182,7 +189,7 @@ def _restored_sizes(config: ExperimentConfig, sizing: Sizing, fixed: Mapping[str
 
 def require_stated_tokens(source: str, overrides: Overrides, budget: str | None, key: str) -> None:
     """Raise ConfigError (``key``) if ``train`` would choose settings of tokenizer or lengths."""
-    if budget is None and not budget_of(source, overrides):
+    if _requested_budget(source, overrides, budget) is None:
         return
     values = stated_settings(source, overrides)
     fixed = dict(leaves(apply_overrides(values, overrides)))
@@ -199,7 +206,7 @@ def sizing_budget(source: str, overrides: Overrides, budget: str | None) -> str 
 
     Raises ConfigError if ``train`` would refuse it.
     """
-    limit = budget if budget is not None else budget_of(source, overrides)
+    limit = _requested_budget(source, overrides, budget)
     if limit is not None:
         seconds_of(limit)
         values = stated_settings(source, overrides)
