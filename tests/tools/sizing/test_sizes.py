@@ -102,8 +102,15 @@ def test_texts_that_support_few_pieces_or_are_empty(sized, tmp_path):
 def test_a_budget_in_seconds_is_a_budget_but_not_beside_another(sized):
     seconds, minutes = sized("training.budget_seconds=120").config, sized(budget="2m").config
     assert seconds == minutes
-    with pytest.raises(ConfigError, match=r"--budget: training.budget_seconds=60.0 is stated already; leave one"):
-        sized("training.budget_seconds=60", budget="2m")
+    stated = [("training.budget_seconds", "60"), ("data.train", "a.en,a.de")]
+    assert sizes.sizing_budget("text", stated, None) == "60.0s"
+    for refused in (
+        lambda: sized("training.budget_seconds=60", budget="2m"),
+        lambda: sizes.sizing_budget("text", stated, "2m"),
+        lambda: sizes.require_stated_tokens("text", stated, "2m", "--tokenize_shards"),
+    ):
+        with pytest.raises(ConfigError, match=r"--budget: training.budget_seconds=60.0 is stated already; leave one"):
+            refused()
     with pytest.raises(ConfigError, match="--budget: '' is not a time"):
         sized(budget="")
 

@@ -117,15 +117,11 @@ def sized(
     measure another speed.
     """
     values = stated_settings(source, overrides) if isinstance(source, str) else source
-    time_budget = _requested_budget(source, overrides, budget)
+    stated = apply_overrides(values, overrides)
+    fixed = dict(leaves(stated))
+    time_budget = _requested_budget(source, overrides, budget, fixed)
     if time_budget is None:
-        return ResolvedSettings(from_dict(apply_overrides(values, overrides)))
-    fixed = dict(leaves(apply_overrides(values, overrides)))
-    if own_seconds := fixed.get("training.budget_seconds"):
-        if budget is not None:
-            problem = f"training.budget_seconds={own_seconds} is stated already"
-            raise ConfigError("--budget", problem, "leave one of them out")
-        time_budget = f"{own_seconds}s"
+        return ResolvedSettings(from_dict(stated))
     seconds = seconds_of(time_budget)
     config = _with(values, _open_settings(fixed), overrides)
     sizing = _sizing_of(config, fixed, has_flag=budget is not None)
@@ -160,11 +156,20 @@ def sized(
     return ResolvedSettings(_with(values, planned, overrides), sentence, {"sizing": record})
 
 
-def _requested_budget(source: str | Mapping[str, Any], overrides: Overrides, budget: str | None) -> str | None:
-    """Return the ``budget``, or that of the recipe, if any."""
-    if budget is not None or not isinstance(source, str):
-        return budget
-    return budget_of(source, overrides)
+def _requested_budget(
+    source: str | Mapping[str, Any], overrides: Overrides, budget: str | None, fixed: Mapping[str, Any]
+) -> str | None:
+    """Return the ``budget``, or that of the recipe, if any; fixed seconds replace the latter.
+
+    Raises ConfigError if both a ``budget`` and seconds are fixed.
+    """
+    requested = budget if budget is not None or not isinstance(source, str) else budget_of(source, overrides)
+    seconds = fixed.get("training.budget_seconds")
+    if requested is None or not seconds:
+        return requested
+    if budget is not None:
+        raise ConfigError("--budget", f"training.budget_seconds={seconds} is stated already", "leave one of them out")
+    return f"{seconds}s"
 
 
 def _require_unfinished(directory: RunDirectory, budget_seconds: float) -> None:
@@ -189,10 +194,10 @@ def _restored_sizes(config: ExperimentConfig, sizing: Sizing, fixed: Mapping[str
 
 def require_stated_tokens(source: str, overrides: Overrides, budget: str | None, key: str) -> None:
     """Raise ConfigError (``key``) if ``train`` would choose settings of tokenizer or lengths."""
-    if _requested_budget(source, overrides, budget) is None:
-        return
     values = stated_settings(source, overrides)
     fixed = dict(leaves(apply_overrides(values, overrides)))
+    if _requested_budget(source, overrides, budget, fixed) is None:
+        return
     keys = _sizing_of(_with(values, _open_settings(fixed), overrides), fixed, has_flag=False).keys
     missing = [name for name in keys if name.startswith(("tokenizer.", "data.")) and name not in fixed]
     if missing:
@@ -206,11 +211,11 @@ def sizing_budget(source: str, overrides: Overrides, budget: str | None) -> str 
 
     Raises ConfigError if ``train`` would refuse it.
     """
-    limit = _requested_budget(source, overrides, budget)
+    values = stated_settings(source, overrides)
+    fixed = dict(leaves(apply_overrides(values, overrides)))
+    limit = _requested_budget(source, overrides, budget, fixed)
     if limit is not None:
         seconds_of(limit)
-        values = stated_settings(source, overrides)
-        fixed = dict(leaves(apply_overrides(values, overrides)))
         _sizing_of(_with(values, _open_settings(fixed), overrides), fixed, has_flag=budget is not None)
     return limit
 
@@ -408,16 +413,18 @@ def plans_text(plan: Callable[..., Plan]) -> Callable[..., Plan]:
 
     def planned(config: ExperimentConfig, seconds: float, flops: float, fixed: Mapping[str, Any]) -> Plan:
         text = measure_text(config.data, config.data_seed)
-        planned = plan(text, seconds, flops, fixed)
+        planned, supported_size = plan(text, seconds, flops, fixed), dict[str, int]()
         # The size follows from the number of tokens, and that from the vocabulary of the size.
         for _ in range(3):
             size = planned.settings[SIZE]
             if planned.settings["tokenizer.kind"] not in SUBWORD_KINDS:
                 break
             tokens, supported = _count_tokens(config, planned.settings)
+            if supported < size:
+                supported_size = {SIZE: supported}
             text = text._replace(num_tokens=tokens)
-            planned = plan(text, seconds, flops, {SIZE: supported, **fixed} if supported < size else fixed)
-            if planned.settings[SIZE] == size:
+            planned = plan(text, seconds, flops, {**supported_size, **fixed})
+            if planned.settings[SIZE] in (size, supported):
                 break
         return planned
 
