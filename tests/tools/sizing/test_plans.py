@@ -8,11 +8,13 @@ import numpy as np
 import pytest
 
 from transformer_jax.config import ConfigError, resolve
-from transformer_jax.tools.sizing import plans
-from transformer_jax.tools.sizing.plans import CorpusStatistics, TextStatistics, plan_language_model, plan_translation
+from transformer_jax.tools.sizing import language_model_sizes, translation_sizes
+from transformer_jax.tools.sizing.language_model_sizes import plan_language_model
+from transformer_jax.tools.sizing.plan import seconds_of
+from transformer_jax.tools.sizing.text_statistics import TextStatistics
+from transformer_jax.tools.sizing.translation_sizes import SIZES, CorpusStatistics, plan_translation
 from transformer_jax.tools.word_vectors.task.word_vector_sizes import plan_word_vectors
 
-SIZES = plans.SIZES
 FLOPS = 2e11
 
 
@@ -33,8 +35,8 @@ def planned(pairs: int, seconds: float, words: float = 12, **stated: object) -> 
 
 
 def parameters_of(plan) -> int:
-    values = {name: plan.settings[key] for name, key in plans.KEYS_OF_SIZE.items()}
-    return plans.Size(pairs=0, min_tokens=0, **values).parameters
+    values = {name: plan.settings[key] for name, key in translation_sizes.KEYS_OF_SIZE.items()}
+    return translation_sizes.Size(pairs=0, min_tokens=0, **values).parameters
 
 
 @pytest.mark.parametrize("flops", [6e10, 2e11, 3e12])
@@ -89,7 +91,7 @@ def test_rates_are_of_muon_and_lower_for_another_optimizer():
         plan_language_model(text_of(2e6), 60, FLOPS, {"optimizer.name": name}).settings["optimizer.learning_rate"]
         for name in ("muon", "adamw")
     ]
-    assert rates == [plans.DECODER_ONLY_SIZES[0].learning_rate, pytest.approx(0.6 * rates[0])]
+    assert rates == [language_model_sizes.SIZES[0].learning_rate, pytest.approx(0.6 * rates[0])]
     stated = {"optimizer.name": "adamw", "optimizer.learning_rate": 2e-3}
     assert plan_language_model(text_of(2e6), 60, FLOPS, stated).settings["optimizer.learning_rate"] == 2e-3
 
@@ -98,7 +100,7 @@ def test_rates_are_of_muon_and_lower_for_another_optimizer():
     "parameters",
     [
         [size.parameters for size in SIZES],
-        [size._replace(d_ff=4 * size.d_model).parameters for size in plans.DECODER_ONLY_SIZES],
+        [size._replace(d_ff=4 * size.d_model).parameters for size in language_model_sizes.SIZES],
     ],
 )
 def test_a_size_has_at_most_about_twice_the_parameters_of_the_one_before(parameters):
@@ -110,7 +112,7 @@ def test_small_corpora_get_small_vocabularies_and_at_most_forty_epochs():
     vocabularies = [plan["tokenizer.vocabulary_size"] for plan in (small, medium, large)]
     assert vocabularies == [SIZES[0].vocabulary, SIZES[2].vocabulary, SIZES[2].vocabulary]
     tokens = small["training.num_updates"] * small["batching.tokens_per_update"]
-    assert tokens / CorpusStatistics(5_000, 12).tokens == pytest.approx(plans.MAX_EPOCHS, rel=0.05)
+    assert tokens / CorpusStatistics(5_000, 12).tokens == pytest.approx(translation_sizes.MAX_EPOCHS, rel=0.05)
 
 
 def test_a_corpus_of_few_tokens_gets_more_epochs_but_never_more_updates_than_a_larger_one():
@@ -140,18 +142,18 @@ def test_every_plan_is_a_run_with_a_few_validations(pairs, seconds):
     assert config.optimizer.schedule == "wsd"
     updates, every = config.training.num_updates, config.training.evaluate_every
     assert updates >= 20 and (updates % every == 0 or updates % every > every / 2)
-    validations, batches = -(-updates // every), config.training.validation_sentences / plans.VALIDATED
-    assert 1 <= validations <= plans.MAX_VALIDATIONS and 1 <= batches <= 20
+    validations, batches = -(-updates // every), config.training.validation_sentences / translation_sizes.VALIDATED
+    assert 1 <= validations <= translation_sizes.MAX_VALIDATIONS and 1 <= batches <= 20
     # Enough sentences to choose between checkpoints, or no other checkpoint in the decay of the
     # learning rate.
-    assert (validations == plans.MAX_VALIDATIONS and batches >= 4) or every >= 0.2 * updates
+    assert (validations == translation_sizes.MAX_VALIDATIONS and batches >= 4) or every >= 0.2 * updates
 
 
 def test_a_budget_is_a_number_with_a_unit():
-    assert [plans.seconds_of(text) for text in ("90s", "20m", "1.5h", "2 d")] == [90, 1200, 5400, 172800]
+    assert [seconds_of(text) for text in ("90s", "20m", "1.5h", "2 d")] == [90, 1200, 5400, 172800]
     for text in ("20", "0m", "an hour", "", "\u0663m", 1200):
         with pytest.raises(ConfigError, match="--budget: .* is not a time; write 90s, 20m, 2h or 1d"):
-            plans.seconds_of(text)
+            seconds_of(text)
 
 
 @pytest.mark.parametrize("text", [text_of(1e3), text_of(2e6), text_of(1e10), JAPANESE])
@@ -216,7 +218,7 @@ def test_a_decoder_of_fewer_layers_is_counted():
     student = {"model.num_decoder_layers": 1}
     assert planned(10**6, 300, **student)["training.num_updates"] > planned(10**6, 300)["training.num_updates"]
     assert planned(29_000, 3600, **student)["model.num_decoder_layers"] == 1
-    size = plans.SIZES[2]
+    size = SIZES[2]
     assert size.parameters == size._replace(decoder_layers=size.layers).parameters
     assert size.parameters - size._replace(decoder_layers=3).parameters == 8 * 128**2 + 2 * 128 * 256
 

@@ -13,8 +13,8 @@ from transformer_jax.data.documents import open_documents
 from transformer_jax.data.tokenizers.tokenizer_training import train_tokenizer
 from transformer_jax.run_directory.layout import RunDirectory
 from transformer_jax.tools.sizing import sizes
-from transformer_jax.tools.sizing.plans import SIZES
 from transformer_jax.tools.sizing.sizes import sized as sized_config
+from transformer_jax.tools.sizing.translation_sizes import SIZES
 
 
 @pytest.fixture

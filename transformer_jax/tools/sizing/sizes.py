@@ -3,11 +3,8 @@
 Does not import JAX, so that mistakes are found early.
 """
 
-import itertools
 import time
-from collections import Counter
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from functools import cache
 from typing import Any, NamedTuple
 
@@ -16,46 +13,20 @@ import numpy as np
 from transformer_jax.config import (
     ConfigError,
     ExperimentConfig,
-    TokenizerConfig,
     apply_overrides,
     flatten,
     from_dict,
     load_run_config,
 )
 from transformer_jax.config.conversion import leaves
-from transformer_jax.config.data import SUBWORD_KINDS
-from transformer_jax.config.language_model import TextDataConfig
 from transformer_jax.config.run_settings import budget_of, stated_settings
 from transformer_jax.config.tasks import DEFAULT_TASK
-from transformer_jax.data.corpora import open_corpus
-from transformer_jax.data.corpus_statistics import (
-    CorpusSample,
-    SideText,
-    VocabularyChoice,
-    sample_of,
-    vocabulary_of,
-)
-from transformer_jax.data.documents import no_text, open_documents
-from transformer_jax.data.scripts import writes_without_spaces
-from transformer_jax.errors import DataError
 from transformer_jax.files.checked_json import read_checked
 from transformer_jax.registry.index import behind
 from transformer_jax.run_directory.layout import RunDirectory, require_run_to_start_from
 from transformer_jax.runs.train_run import RATE, Overrides, ResolvedSettings
 from transformer_jax.runtime.startup import available_cores
-from transformer_jax.tools.sizing.plans import (
-    CHARACTERS_OF_A_TOKEN,
-    LANGUAGE_MODEL_KEYS,
-    TOKENS_PER_WORD,
-    TRANSLATION_KEYS,
-    CorpusStatistics,
-    Plan,
-    TextStatistics,
-    plan_language_model,
-    plan_translation,
-    rows_of_batch,
-    seconds_of,
-)
+from transformer_jax.tools.sizing.plan import Plan, seconds_of
 
 # Matrix products small enough for one core: on several, each would wait for cores that other
 # programs use.
@@ -64,24 +35,10 @@ PRODUCT_WIDTH = 64
 PRODUCTS = 20
 ROUNDS = 300
 WARM_UP = 30
-# Bytes of the text that are read, and share of its characters that ``alphabet`` covers.
-MEASURED_BYTES = 4_000_000
-COVERED_CHARACTERS = 0.999
-# With this share of characters of scripts without spaces, a text has no words.
-SHARE_UNSPACED = 0.3
-OF_VOCABULARY = "tokenizer.joint", "tokenizer.character_coverage", "model.tying"
-SIZED_TRANSLATION = (*TRANSLATION_KEYS, *OF_VOCABULARY, "evaluation.selection")
-SIZE = "tokenizer.vocabulary_size"
-# A text with spaces supports a vocabulary of a quarter of the estimate.
-ESTIMATE_FACTOR = 4
-# BLEU is the geometric mean over runs of 1 to 4 tokens: it is 0 for shorter targets.
-WORDS_OF_BLEU = 4
-LIMITS = "data.max_source_tokens", "data.max_target_tokens"
+BUDGET_SECONDS = "training.budget_seconds"
 # The peak rate of a run that begins with the parameters of another, as a share of the peak from
 # random parameters.
 SHARE_OF_PEAK = 0.2
-# Share of pairs above the limits that is reported, and left out of the plan.
-MANY_TOO_LONG = 0.1
 
 
 class Sizing(NamedTuple):
@@ -128,9 +85,10 @@ def sized(
     directory = RunDirectory(workdir)
     if directory.has_checkpoints() and directory.config.is_file():
         saved = flatten(load_run_config(directory.path))
-        kept = {key: saved[key] for key in sizing.keys if key in saved and key not in fixed}
-        if budget is not None and (before := kept.get("training.budget_seconds")):
-            kept["training.budget_seconds"] = seconds
+        sized_keys = *sizing.keys, BUDGET_SECONDS
+        kept = {key: saved[key] for key in sized_keys if key in saved and key not in fixed}
+        if budget is not None and (before := kept.get(BUDGET_SECONDS)):
+            kept[BUDGET_SECONDS] = seconds
             if seconds < before:
                 _require_unfinished(directory, before)
         return ResolvedSettings(_with(values, kept, overrides), "the run keeps its size and its number of updates")
@@ -145,7 +103,7 @@ def sized(
     plan = sizing.plan(config, seconds, flops, restored | fixed)
     record = {"budget": time_budget, "flops": flops, "estimated_seconds": round(plan.seconds, 1)}
     record["max_updates"] = 0 if "training.num_updates" in fixed else plan.max_updates
-    settings = {**plan.settings, "training.budget_seconds": 0.0 if "training.num_updates" in fixed else seconds}
+    settings = {**plan.settings, BUDGET_SECONDS: 0.0 if "training.num_updates" in fixed else seconds}
     sentence = f"budget {time_budget}: {plan.sentence}"
     if config.init.run and RATE in settings and RATE not in fixed:
         settings[RATE] = round(settings[RATE] * SHARE_OF_PEAK, 6)
@@ -164,7 +122,7 @@ def _requested_budget(
     Raises ConfigError if both a ``budget`` and seconds are fixed.
     """
     requested = budget if budget is not None or not isinstance(source, str) else budget_of(source, overrides)
-    seconds = fixed.get("training.budget_seconds")
+    seconds = fixed.get(BUDGET_SECONDS)
     if requested is None or not seconds:
         return requested
     if budget is not None:
@@ -286,196 +244,3 @@ def flops_here() -> float:
             np.matmul(matrix, matrix, out=product)
         times.append(time.perf_counter() - started)
     return available_cores() * PRODUCTS * 2 * PRODUCT_WIDTH**3 / min(times[WARM_UP:])
-
-
-def plan_with_vocabulary(config: ExperimentConfig, seconds: float, flops: float, fixed: Mapping[str, Any]) -> Plan:
-    """Return the plan of ``plan_translation`` for the corpus of a run, with its vocabulary."""
-    source, split = open_corpus(config.data, config.data_seed, config.parts), config.data.train_split
-    count = source.count(split)
-    if config.data.held_out:
-        # They are in the count of the training split, by which shards are cut.
-        count -= source.count(config.data.validation_split)
-    if not count:
-        raise DataError(f"data: the split {split!r} has no pairs; its files are empty")
-    sample = sample_of(source.pairs(split), count)
-    kind = config.tokenizer.kind
-    sides = [
-        (_words(pair.source, sample.source, kind), _words(pair.target, sample.target, kind)) for pair in sample.pairs
-    ]
-    kept, too_long = sides, 0.0
-    # Shorter pairs may have smaller batches, which have lower limits.
-    for _ in range(3):
-        corpus = CorpusStatistics(max(round(count * (1 - too_long)), 1), sum(map(max, kept)) / max(len(kept), 1))
-        plan = plan_translation(corpus, seconds, flops, fixed)
-        limits = [fixed.get(key, plan.settings[key]) for key in LIMITS]
-        short = [pair for pair in sides if all(np.array(pair) * TOKENS_PER_WORD <= limits)]
-        too_long = 1 - len(short) / max(len(sides), 1)
-        if not short or len(short) == len(kept) or too_long <= MANY_TOO_LONG or any(key in fixed for key in LIMITS):
-            break
-        kept = short
-    wanted = plan.settings[SIZE]
-    vocabulary = _supported_vocabulary(sample, config.tokenizer, wanted, fixed)
-    plan = plan_translation(corpus, seconds, flops, {**vocabulary.settings, **fixed})
-    settings = {**plan.settings, **vocabulary.settings}
-    if fixed.get("batching.kind", "packed") != "packed":
-        del settings["batching.count"], settings["batching.packed_length"]
-    sentence = f"{plan.sentence}\n{vocabulary.sentence}"
-    if too_long > MANY_TOO_LONG:
-        sentence += (
-            f"\nWARNING: about {too_long:.0%} of the pairs have over {max(limits)} tokens on a side, and are left out: "
-            f"split them, or raise {', '.join(LIMITS)} and batching.tokens_per_update"
-        )
-    target = sample.target
-    if (target.words if target.is_spaced else target.characters.total()) < WORDS_OF_BLEU * target.sentences:
-        settings["evaluation.selection"] = "chrf"
-        if "evaluation.selection" not in fixed:
-            units = "words" if target.is_spaced else "characters"
-            sentence += (
-                f"\ntargets have fewer than 4 {units} on average, too few for BLEU: checkpoints are selected by chrF"
-            )
-    return plan._replace(settings=settings, sentence=sentence)
-
-
-def _supported_vocabulary(
-    sample: CorpusSample, tokenizer: TokenizerConfig, wanted: int, fixed: Mapping[str, Any]
-) -> VocabularyChoice:
-    """Return the vocabulary for a sample.
-
-    Unless it is fixed, its size is one that the sample supports.
-    """
-    sides = sample.source, sample.target
-    vocabulary = vocabulary_of(*sides, tokenizer.kind, wanted, fixed)
-    settings = {"tokenizer.character_coverage": tokenizer.character_coverage, "tokenizer.joint": tokenizer.joint}
-    settings |= vocabulary.settings
-    size, is_joint = vocabulary.settings.get(SIZE, 0), settings["tokenizer.joint"]
-    is_far = all(side.is_spaced and side.supported_pieces > ESTIMATE_FACTOR * size for side in sides)
-    if tokenizer.kind not in SUBWORD_KINDS or not size or is_far:
-        return vocabulary
-    # This imports JAX.
-    from transformer_jax.data.tokenizers.tokenizer_training import train_supported
-
-    tokenizer = replace(tokenizer, vocabulary_size=size, character_coverage=settings["tokenizer.character_coverage"])
-    texts = [[pair.source for pair in sample.pairs], [pair.target for pair in sample.pairs]]
-    texts = [[*texts[0], *texts[1]]] if is_joint else texts
-    supported = min(train_supported(tokenizer, text).vocabulary_size for text in texts)
-    if supported == size:
-        return vocabulary
-    smaller = vocabulary_of(*sides, tokenizer.kind, wanted, {**fixed, SIZE: supported})
-    return smaller._replace(settings={**smaller.settings, SIZE: supported})
-
-
-def _words(text: str, side: SideText, kind: str) -> float:
-    """Return the number of words between spaces.
-
-    Without spaces, and for bytes and characters, the number that would give as many tokens.
-    """
-    if kind in ("byte", "character"):
-        return (len(text.encode()) if kind == "byte" else len(text)) / TOKENS_PER_WORD
-    parts = text.split()
-    return len(parts) if side.is_spaced else sum(map(len, parts)) / (CHARACTERS_OF_A_TOKEN * TOKENS_PER_WORD)
-
-
-def measure_text(data: TextDataConfig, seed: int) -> TextStatistics:
-    """Return counts of the training text, extrapolated from its first 4 MB."""
-    source = open_documents(replace(data, documents="lines"), seed)
-    characters: Counter[str] = Counter()
-    lines = blank = paragraphs = words = num_bytes = 0
-    is_open = False
-    for document in source.documents(data.split_name("train")):
-        text = document.text.rstrip("\r")
-        lines, words, num_bytes = lines + 1, words + len(text.split()), num_bytes + document.num_bytes
-        blank, paragraphs = blank + (not text), paragraphs + (bool(text) and not is_open)
-        is_open = bool(text)
-        characters.update(text)
-        if num_bytes >= MEASURED_BYTES:
-            break
-    total, number = source.count_bytes(data.split_name("train")), characters.total()
-    if not number:
-        raise no_text(source, data.split_name("train"))
-    cumulative = itertools.accumulate(count for _, count in characters.most_common())
-    alphabet = 1 + sum(count < COVERED_CHARACTERS * number for count in cumulative)
-    unspaced = sum(count for character, count in characters.items() if writes_without_spaces(character))
-    whole = total / max(num_bytes, 1)
-    return TextStatistics(
-        num_bytes=total,
-        characters=number * whole,
-        words=words * whole,
-        lines=lines * whole,
-        blank_lines=blank * whole,
-        paragraphs=paragraphs * whole,
-        alphabet=alphabet,
-        has_words=unspaced < SHARE_UNSPACED * number,
-    )
-
-
-def plans_text(plan: Callable[..., Plan]) -> Callable[..., Plan]:
-    """Return the ``plan`` of a ``Sizing`` for text, from a plan that takes the measured text."""
-
-    def planned(config: ExperimentConfig, seconds: float, flops: float, fixed: Mapping[str, Any]) -> Plan:
-        text = measure_text(config.data, config.data_seed)
-        planned, supported_size = plan(text, seconds, flops, fixed), dict[str, int]()
-        # The size follows from the number of tokens, and that from the vocabulary of the size.
-        for _ in range(3):
-            size = planned.settings[SIZE]
-            if planned.settings["tokenizer.kind"] not in SUBWORD_KINDS:
-                break
-            tokens, supported = _count_tokens(config, planned.settings)
-            if supported < size:
-                supported_size = {SIZE: supported}
-            text = text._replace(num_tokens=tokens)
-            planned = plan(text, seconds, flops, {**supported_size, **fixed})
-            if planned.settings[SIZE] in (size, supported):
-                break
-        return planned
-
-    return planned
-
-
-def _count_tokens(config: ExperimentConfig, settings: Mapping[str, Any]) -> tuple[float, int]:
-    """Return the number of tokens of the training text, with EOS, and the size of its vocabulary.
-
-    Extrapolates from the first 4 MB and a vocabulary learned from them.
-    """
-    # This imports JAX.
-    from transformer_jax.data.tokenizers.tokenizer_training import train_supported
-
-    data = replace(config.data, documents=settings["data.documents"])
-    source, split = open_documents(data, config.data_seed), data.split_name("train")
-    texts, num_bytes = [], 0
-    for document in source.documents(split):
-        texts.append(document.text)
-        num_bytes += document.num_bytes
-        if num_bytes >= MEASURED_BYTES:
-            break
-    kind, size = settings["tokenizer.kind"], settings[SIZE]
-    tokenizer = train_supported(replace(config.tokenizer, kind=kind, vocabulary_size=size), texts)
-    tokens = sum(map(len, tokenizer.encode_batch(texts))) + len(texts)
-    return tokens * source.count_bytes(split) / max(num_bytes, 1), tokenizer.vocabulary_size
-
-
-def _fitting_heads(fixed: Mapping[str, Any]) -> dict[str, int]:
-    """Return a width and a number of heads that fit the fixed one of the two."""
-    if "model.num_heads" in fixed:
-        return {"model.d_model": 64 * fixed["model.num_heads"]}
-    return {"model.num_heads": 1} if "model.d_model" in fixed else {}
-
-
-def _translation_placeholders(fixed: Mapping[str, Any]) -> dict[str, Any]:
-    return {**dict.fromkeys(LIMITS, 8), "model.tying": "none", **_fitting_heads(fixed)}
-
-
-def _language_model_placeholders(fixed: Mapping[str, Any]) -> dict[str, Any]:
-    least = max(2, fixed.get("data.evaluation_stride", 0), fixed.get("decoding.max_new_tokens", 0) + 1)
-    context = fixed.get("batching.context_length", least)
-    sizes = {"batching.tokens_per_update": rows_of_batch(fixed) * context, "decoding.max_new_tokens": 1}
-    return {"batching.context_length": context, "model.max_positions": context, **sizes, **_fitting_heads(fixed)}
-
-
-TRANSLATION = Sizing("text", SIZED_TRANSLATION, ("transformer",), plan_with_vocabulary, _translation_placeholders)
-LANGUAGE_MODEL = Sizing(
-    "language_model:text",
-    LANGUAGE_MODEL_KEYS,
-    ("decoder_only",),
-    plans_text(plan_language_model),
-    _language_model_placeholders,
-)

@@ -15,7 +15,7 @@ from transformer_jax.config import ConfigError, Metric, resolve
 from transformer_jax.config.conversion import read_value
 from transformer_jax.files.atomic_files import require_writable, write_whole
 from transformer_jax.registry.python_files import loaded_plugins
-from transformer_jax.tools.sizing.plans import seconds_of
+from transformer_jax.tools.sizing.plan import seconds_of
 from transformer_jax.tools.sizing.sizes import require_sizes
 from transformer_jax.tools.study.comparability import require_comparable, require_same_text
 from transformer_jax.tools.study.contenders import BASE, EQUAL, OFF, Contender, read_contenders

@@ -24,7 +24,7 @@ from transformer_jax.runs.trainer import run_training
 from transformer_jax.runtime.hardware import start_jax
 from transformer_jax.tasks.task import task_class
 from transformer_jax.tools.preflight.compiled_program import bytes_on_a_device, product_flops, without_recomputation
-from transformer_jax.tools.sizing.plans import seconds_of
+from transformer_jax.tools.sizing.plan import seconds_of
 from transformer_jax.tools.study.contenders import BASE, OFF, Contender
 from transformer_jax.tools.study.sweeps import Sweep
 from transformer_jax.training.state import count_parameters, without_loss_terms

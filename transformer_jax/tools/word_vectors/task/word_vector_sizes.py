@@ -4,20 +4,17 @@ from collections.abc import Mapping
 from typing import Any
 
 from transformer_jax.config.data import SUBWORD_KINDS
-from transformer_jax.tools.sizing.plans import (
-    MIN_UPDATES,
+from transformer_jax.tools.sizing.plan import MIN_UPDATES, Plan, minutes_of_this_cpu, update_intervals
+from transformer_jax.tools.sizing.sizes import Sizing
+from transformer_jax.tools.sizing.text_statistics import (
     TEXT_EFFICIENCY,
     TEXT_MIN_BETWEEN,
-    TEXT_START_UP,
     TEXT_VALIDATIONS,
-    Plan,
     TextStatistics,
-    minutes_of_this_cpu,
+    plans_text,
     text_keys,
     text_updates,
-    update_intervals,
 )
-from transformer_jax.tools.sizing.sizes import Sizing, plans_text
 from transformer_jax.tools.word_vectors.task.word_vector_settings import SPANS_IN_UPDATE, Word2vecConfig, WordTextConfig
 
 # FLOPs per word and dimension.
@@ -53,7 +50,7 @@ def plan_word_vectors(
     flops_of_update = OPERATIONS_OF_A_WORD * dimension * words_of_update
     words_of_epoch = words * (KEPT_SHARE if overrides.get("data.subsample", WordTextConfig.subsample) else 1.0)
     most = max((5 if words >= 1e7 else 15) * words_of_epoch / words_of_update, MIN_UPDATES)
-    updates = text_updates(overrides, budget_seconds, flops_of_update, most, speed)
+    updates, seconds = text_updates(overrides, budget_seconds, flops_of_update, most, speed)
     least = overrides.get("tokenizer.min_count") or (5 if words >= 1e6 else 3 if words >= 1e5 else 2)
     settings = {
         "data.documents": text.documents_are,
@@ -66,7 +63,6 @@ def plan_word_vectors(
         "model.d_model": dimension,
         **update_intervals(updates, TEXT_VALIDATIONS, TEXT_MIN_BETWEEN),
     }
-    seconds = (TEXT_START_UP + updates * flops_of_update) / speed
     unit = "words" if has_words else "pieces"
     kept = f"{unit} of at least {least} occurrences" if least > 1 else f"all {unit}"
     sentence = (
