@@ -52,8 +52,8 @@ def quick(config: ConfigDict) -> None:
 def text(config: ConfigDict) -> None:
     """Your own text: model, vocabulary, batches and length follow from the text and --budget.
 
-    Rotary positions, ReLU squared and Muon lowered the loss on every text tried:
-    experiments/tiny_shakespeare.
+    Rotary positions, ReLU squared and Muon, with a rate of its own, together lowered the loss on
+    the three texts tried: experiments/tiny_shakespeare.
     """
     config.data = {"source": "text", "held_out": 0.05}
     config.tokenizer = {"training_sentences": 50_000}

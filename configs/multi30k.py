@@ -61,11 +61,12 @@ def best(config: ConfigDict) -> ConfigDict:
     Sequence-level distillation: Kim and Rush 2016, section 3.2.
 
         transformer-jax train --config=text --config.data.train=multi30k/train.{en,de} \
-            --config.data.validation=multi30k/val.{en,de} --budget=30m --config.seed=1 \
-            --workdir=runs/a
+            --config.data.validation=multi30k/val.{en,de} --budget=30m \
+            --budget_policy=stretch --config.seed=1 --workdir=runs/a
         transformer-jax train --config=text --config.data.train=multi30k/train.{en,de} \
-            --config.data.validation=multi30k/val.{en,de} --budget=30m --config.seed=1 \
-            --config.model.dropout=0.2 --workdir=runs/b
+            --config.data.validation=multi30k/val.{en,de} --budget=30m \
+            --budget_policy=stretch --config.seed=1 --config.model.dropout=0.2 \
+            --workdir=runs/b
         transformer-jax translate runs/b --ensemble=runs/a --checkpoint=last \
             --config.decoding.beam_width=4 --config.decoding.length_penalty=1.0 \
             --source=multi30k/train.en --output=translated.de

@@ -218,7 +218,7 @@ def plan_translation(
     separate = {"output": 1, "none": 2}.get(fixed.get("model.tying", ""), 0) * size.vocabulary * size.d_model
     sentence = (
         f"{corpus.pairs:,} pairs of about {corpus.words_per_pair:.0f} words: {(size.parameters + separate) / 1e6:.1f} million "
-        f"parameters, {updates:,} updates ({epochs:.1f} epochs), {minutes_of_this_cpu(seconds)}"
+        f"parameters, {updates:,} updates (about {epochs:.{1 if epochs < 10 else 0}f} epochs), {minutes_of_this_cpu(seconds)}"
         f"{left_over(fixed, budget_seconds, seconds, epochs, round(corpus.max_epochs))}"
     )
     max_updates = max(int(corpus.max_epochs * corpus.tokens / size.tokens_per_update), MIN_UPDATES)
