@@ -57,6 +57,15 @@ class Sizing(NamedTuple):
     placeholders: Callable[[Mapping[str, Any]], Mapping[str, Any]] = lambda fixed: {}
 
 
+class _Request(NamedTuple):
+    """A time budget, the ``fixed`` settings, all settings with placeholders, and the sizing."""
+
+    budget: str
+    fixed: dict[str, Any]
+    config: ExperimentConfig
+    sizing: Sizing
+
+
 def sized(
     source: str | Mapping[str, Any],
     overrides: Overrides,
@@ -74,14 +83,10 @@ def sized(
     measure another speed.
     """
     values = stated_settings(source, overrides) if isinstance(source, str) else source
-    stated = apply_overrides(values, overrides)
-    fixed = dict(leaves(stated))
-    time_budget = _requested_budget(source, overrides, budget, fixed)
-    if time_budget is None:
-        return ResolvedSettings(from_dict(stated))
-    seconds = seconds_of(time_budget)
-    config = _with(values, _open_settings(fixed), overrides)
-    sizing = _sizing_of(config, fixed, has_flag=budget is not None)
+    request = _request(source, values, overrides, budget)
+    if request is None:
+        return ResolvedSettings(from_dict(apply_overrides(values, overrides)))
+    seconds, fixed, config, sizing = seconds_of(request.budget), request.fixed, request.config, request.sizing
     directory = RunDirectory(workdir)
     if directory.has_checkpoints() and directory.config.is_file():
         saved = flatten(load_run_config(directory.path))
@@ -101,10 +106,10 @@ def sized(
     flops = flops_here()
     restored = _restored_sizes(config, sizing, fixed)
     plan = sizing.plan(config, seconds, flops, restored | fixed)
-    record = {"budget": time_budget, "flops": flops, "estimated_seconds": round(plan.seconds, 1)}
+    record = {"budget": request.budget, "flops": flops, "estimated_seconds": round(plan.seconds, 1)}
     record["max_updates"] = 0 if "training.num_updates" in fixed else plan.max_updates
     settings = {**plan.settings, BUDGET_SECONDS: 0.0 if "training.num_updates" in fixed else seconds}
-    sentence = f"budget {time_budget}: {plan.sentence}"
+    sentence = f"budget {request.budget}: {plan.sentence}"
     if config.init.run and RATE in settings and RATE not in fixed:
         settings[RATE] = round(settings[RATE] * SHARE_OF_PEAK, 6)
         sentence += (
@@ -114,20 +119,25 @@ def sized(
     return ResolvedSettings(_with(values, planned, overrides), sentence, {"sizing": record})
 
 
-def _requested_budget(
-    source: str | Mapping[str, Any], overrides: Overrides, budget: str | None, fixed: Mapping[str, Any]
-) -> str | None:
-    """Return the ``budget``, or that of the recipe, if any; fixed seconds replace the latter.
+def _request(
+    source: str | Mapping[str, Any], values: Mapping[str, Any], overrides: Overrides, budget: str | None
+) -> _Request | None:
+    """Return the request for sizes, or None without a ``budget`` or a recipe that has one.
 
-    Raises ConfigError if both a ``budget`` and seconds are fixed.
+    Fixed seconds replace the budget of a recipe. Raises ConfigError if both a ``budget`` and
+    seconds are fixed, or the run cannot be sized.
     """
     requested = budget if budget is not None or not isinstance(source, str) else budget_of(source, overrides)
-    seconds = fixed.get(BUDGET_SECONDS)
-    if requested is None or not seconds:
-        return requested
-    if budget is not None:
-        raise ConfigError("--budget", f"training.budget_seconds={seconds} is stated already", "leave one of them out")
-    return f"{seconds}s"
+    if requested is None:
+        return None
+    fixed = dict(leaves(apply_overrides(values, overrides)))
+    if seconds := fixed.get(BUDGET_SECONDS):
+        if budget is not None:
+            raise ConfigError("--budget", f"{BUDGET_SECONDS}={seconds} is stated already", "leave one of them out")
+        requested = f"{seconds}s"
+    seconds_of(requested)
+    config = _with(values, _open_settings(fixed), overrides)
+    return _Request(requested, fixed, config, _sizing_of(config, fixed, has_flag=budget is not None))
 
 
 def _require_unfinished(directory: RunDirectory, budget_seconds: float) -> None:
@@ -152,12 +162,11 @@ def _restored_sizes(config: ExperimentConfig, sizing: Sizing, fixed: Mapping[str
 
 def require_stated_tokens(source: str, overrides: Overrides, budget: str | None, key: str) -> None:
     """Raise ConfigError (``key``) if ``train`` would choose settings of tokenizer or lengths."""
-    values = stated_settings(source, overrides)
-    fixed = dict(leaves(apply_overrides(values, overrides)))
-    if _requested_budget(source, overrides, budget, fixed) is None:
+    request = _request(source, stated_settings(source, overrides), overrides, budget)
+    if request is None:
         return
-    keys = _sizing_of(_with(values, _open_settings(fixed), overrides), fixed, has_flag=False).keys
-    missing = [name for name in keys if name.startswith(("tokenizer.", "data.")) and name not in fixed]
+    keys = (key for key in request.sizing.keys if key not in request.fixed)
+    missing = [name for name in keys if name.startswith(("tokenizer.", "data."))]
     if missing:
         problem = f"with a budget, --config={source} chooses {', '.join(missing)} when training begins"
         remedy = f"state them (--config.{missing[0]}=...), or train on the text, without a store"
@@ -169,13 +178,8 @@ def sizing_budget(source: str, overrides: Overrides, budget: str | None) -> str 
 
     Raises ConfigError if ``train`` would refuse it.
     """
-    values = stated_settings(source, overrides)
-    fixed = dict(leaves(apply_overrides(values, overrides)))
-    limit = _requested_budget(source, overrides, budget, fixed)
-    if limit is not None:
-        seconds_of(limit)
-        _sizing_of(_with(values, _open_settings(fixed), overrides), fixed, has_flag=budget is not None)
-    return limit
+    request = _request(source, stated_settings(source, overrides), overrides, budget)
+    return request.budget if request else None
 
 
 def require_sizes(source: str, overrides: Overrides, key: str) -> None:
