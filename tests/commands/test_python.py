@@ -3,6 +3,7 @@
 import json
 import math
 
+import jax
 import numpy as np
 import pytest
 from run_settings import tiny_settings
@@ -86,6 +87,17 @@ def test_scores_are_the_log_probabilities_that_evaluation_sums(trained):
     assert -sum(each.log_prob for each in scored) == pytest.approx(float(sums.nll), rel=1e-4)
     loss = trained.evaluate("validation", limit=8).metrics["loss"]
     assert loss == pytest.approx(float(sums.nll / sums.tokens), rel=1e-4)
+
+
+def test_the_loss_of_a_text_counts_blank_sources_and_is_not_a_number_if_the_model_is_none(trained):
+    scorer, pairs = trained._trained.task.scorer, (["a b", "", "c"], ["a b", "d", "d e"])
+    scores = trained.score(*pairs)
+    assert [math.isinf(each.log_prob) for each in scores] == [False, True, False]
+    nll, tokens = scorer.nll(trained.params, *pairs)
+    assert tokens == sum(len(each.pieces) for each in scores) == 8
+    assert math.isfinite(nll) and nll > -scores[0].log_prob - scores[2].log_prob
+    broken = jax.tree.map(lambda leaf: leaf * np.nan, trained.params)
+    assert math.isnan(scorer.nll(broken, *pairs)[0])
 
 
 @pytest.mark.slow

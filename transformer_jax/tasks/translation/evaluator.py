@@ -198,7 +198,7 @@ class Evaluator:
         """Translate the sources of ``pairs``, and score them with ``nll`` in nats of ``tokens``."""
         started = time.perf_counter()
         translations = [best[0] for best in self.translator.translate(params, [pair.source for pair in pairs])]
-        measured = Measured(name, nll / max(tokens, 1), perplexity(nll, max(tokens, 1)), time.perf_counter() - started)
+        measured = Measured(name, nll / tokens, perplexity(nll, tokens), time.perf_counter() - started)
         return self.scored(measured, pairs, references, translations)
 
     def scored(

@@ -79,11 +79,7 @@ class PairScorer:
         another. Raises DataError if the numbers of sentences differ or one is too long
         (``decoding.max_source_tokens``).
         """
-        pairs = encode_pairs(self._tokenizers, sources, targets, self._max_tokens, self._longest)
-        of_pairs: dict[int, np.ndarray] = {}
-        for rows, batch in pairs.batches(READING_TOKENS, row_groups(self._mesh), self._longest):
-            log_probs = jax.device_get(self._score(params, put_rows(batch, self._mesh)))
-            of_pairs |= {pair: log_probs[row, : len(pairs.targets[pair])] for row, pair in enumerate(rows)}
+        pairs, of_pairs = self._log_probs(params, sources, targets)
         pieces_of, scores = self._tokenizers.target.shown, []
         source_is_blank, target_is_blank = (tokenizer.is_blank for tokenizer in self._tokenizers)
         for pair, (source, target) in enumerate(zip(sources, targets, strict=True)):
@@ -95,11 +91,25 @@ class PairScorer:
             scores.append(score)
         return scores
 
+    def nll(self, params: PyTree, sources: Sequence[str], targets: Sequence[str]) -> tuple[float, int]:
+        """Return the negative log-probability of ``targets`` in nats, and their tokens.
 
-def sum_of_scores(scores: Sequence[TokenScores]) -> tuple[float, int]:
-    """Return the sum of negative log-probabilities, and the tokens, without blank sources."""
-    kept = [score for score in scores if math.isfinite(score.log_prob)]
-    return -sum(score.log_prob for score in kept), sum(len(score.log_probs) for score in kept)
+        As the loss of a split, with blank sources. Raises DataError as ``score``.
+        """
+        _, of_pairs = self._log_probs(params, sources, targets)
+        return -sum(float(np.sum(each, dtype=np.float64)) for each in of_pairs), sum(map(len, of_pairs))
+
+    def _log_probs(
+        self, params: PyTree, sources: Sequence[str], targets: Sequence[str]
+    ) -> tuple[EncodedPairs, list[np.ndarray]]:
+        """Return the tokens of all pairs, and the log-probabilities of their targets."""
+        pairs = encode_pairs(self._tokenizers, sources, targets, self._max_tokens, self._longest)
+        of_pairs = [np.zeros(0)] * len(targets)
+        for rows, batch in pairs.batches(READING_TOKENS, row_groups(self._mesh), self._longest):
+            log_probs = jax.device_get(self._score(params, put_rows(batch, self._mesh)))
+            for row, pair in enumerate(rows):
+                of_pairs[pair] = log_probs[row, : len(pairs.targets[pair])]
+        return pairs, of_pairs
 
 
 def _target_log_probs(model: Module, params: PyTree, batch: Batch) -> Float[Array, "B T"]:

@@ -53,7 +53,7 @@ from transformer_jax.tasks.translation.evaluator import (
     first_pairs,
     sharpest_entropy,
 )
-from transformer_jax.tasks.translation.pairs import PairScorer, sum_of_scores, tokens_of_pair
+from transformer_jax.tasks.translation.pairs import PairScorer, tokens_of_pair
 from transformer_jax.tasks.translation.translating import Translating
 from transformer_jax.tasks.translation.translation_objective import TranslationObjective
 from transformer_jax.tasks.translation.translator import init_cache, steps_of
@@ -319,7 +319,7 @@ class TranslationTask(Translating, Task):
     def evaluate_text(self, params: PyTree, text: ReferencedText, name: str) -> TranslationEvaluation:
         """Translate a text and score it, with the perplexity of the first references."""
         sources, references = text
-        nll, tokens = sum_of_scores(self.scorer.score(params, sources, references[0]))
+        nll, tokens = self.scorer.nll(params, sources, references[0])
         pairs = [SentencePair(*pair) for pair in zip(sources, references[0], strict=True)]
         called = f"text-{name}-{digest([*sources, *(line for lines in references for line in lines)])[:8]}"
         return replace(self.evaluator.translated(params, called, pairs, references, nll, tokens), references=references)

@@ -22,7 +22,6 @@ from transformer_jax.decoding.constraints import Constraint
 from transformer_jax.evaluation.significance import PairedScores
 from transformer_jax.runtime.distributed import say
 from transformer_jax.tasks.translation.evaluator import Evaluator, Measured, TranslationEvaluation
-from transformer_jax.tasks.translation.pairs import sum_of_scores
 from transformer_jax.tasks.translation.translation_task import ReferencedText, TranslationData, TranslationTask
 from transformer_jax.tasks.translation.translator import Translation, Translator
 from transformer_jax.tools.parsing.bracket_scores import (
@@ -282,7 +281,7 @@ class ParsingTask(TranslationTask):
         """Score a text as ``text-NAME-DIGEST``."""
         (trees,) = text.references
         symbols = [linearized(tree, self.config.data) for tree in trees_of_texts(trees)]
-        nll, tokens = sum_of_scores(self.scorer.score(params, text.sources, symbols))
+        nll, tokens = self.scorer.nll(params, text.sources, symbols)
         pairs = [SentencePair(*pair) for pair in zip(text.sources, trees, strict=True)]
         split = f"text-{name}-{digest(trees)[:8]}"
         evaluation = self.evaluator.translated(params, split, pairs, trees, nll, tokens)
