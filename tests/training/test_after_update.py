@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from flax.traverse_util import flatten_dict
 
+from transformer_jax.array_types import PyTree
 from transformer_jax.config import ConfigError, MeshConfig, from_dict, scheduled_hyperparameters_of, setting
 from transformer_jax.registry.plugins import register
 from transformer_jax.sequence_types import Tokens
@@ -59,11 +60,8 @@ def parts_of_this_file(plugins_of_this_file):
 
 
 @cache
-def updated(
-    case: str, count: int = 2, devices: int = 1, fsdp: int = 1, **changed: object
-) -> tuple[list[TrainState], list[LossSums]]:
-    """Return the states from the initial one to the one after ``count`` updates by sgd with one
-    batch, and the sums of each update; ``changed``: settings by ``block__name``."""
+def update_of(case: str, devices: int = 1, fsdp: int = 1, **changed: object) -> tuple[Update, PyTree]:
+    """Return updates by sgd and their hyperparameters; ``changed``: settings by ``block__name``."""
     cases = {
         "balance_bias": (EXPERTS, BALANCED | {"z_loss": {"weight": "linear(0,1e-2)"}}, {"loss_terms": "z_loss"}),
         "ngpt": (NGPT, {}, {}),
@@ -95,11 +93,18 @@ def updated(
     mesh = make_mesh(MeshConfig(data=devices // fsdp, fsdp=fsdp), jax.devices()[:devices])
     objective = objective_of(config, mesh)
     update = Update(config, objective.loss, objective.init_params, mesh)
+    return update, put_hyperparameters(scheduled_hyperparameters_of(config), mesh)
+
+
+@cache
+def updated(case: str, count: int = 2, **changed: object) -> tuple[list[TrainState], list[LossSums]]:
+    """Return the states from the initial one to the one after ``count`` updates with one batch, and
+    the sums of each update; ``changed`` as in ``update_of``."""
+    update, hyperparameters = update_of(case, **changed)
     state = update.initial_state(0)
     states, all_sums = [jax.device_get(state)], []
-    hyperparameters = put_hyperparameters(scheduled_hyperparameters_of(config), mesh)
     for _ in range(count):
-        state, metrics = update.jitted(state, put_rows(Tokens.from_ids(IDS), mesh), hyperparameters)
+        state, metrics = update.jitted(state, put_rows(Tokens.from_ids(IDS), update.mesh), hyperparameters)
         states.append(jax.device_get(state))
         all_sums.append(jax.device_get(metrics.sums))
     return states, all_sums
@@ -180,8 +185,11 @@ def load_of_experts(state: TrainState) -> np.ndarray:
 
 
 def test_all_matrices_of_ngpt_have_unit_vectors_from_the_start_and_the_parameters_train():
-    states = updated("ngpt")[0][::2]
-    for state in states:
+    ema = {"optimizer__averaging": "ema"}
+    update, states = update_of("ngpt", **ema)[0], updated("ngpt", **ema)[0][::2]
+    restored = update.initial_state(0, lambda params: jax.tree.map(lambda leaf: 3 * leaf, params))
+    average = states[1]._replace(params=update.evaluation_params(states[1]))
+    for state in (*states, restored, average):
         for path, leaf in named(state).items():
             if leaf.ndim > 1 and "changes" not in path:
                 axis = 0 if path.rpartition("/")[2] in ("query", "key", "value", "wide_kernel", "gate_kernel") else -1

@@ -122,8 +122,9 @@ def plugin(monkeypatch):
 def test_weight_decay_is_for_kernels_and_embeddings_whatever_their_axes(name, plugin):
     decayed = {"attention/query": (2, 3, 2), "embedding/table": (4, 2), "gates/input_kernel": (2, 4, 2)}
     decayed |= {"self_attention/changes_latent/latent_kernel": (4, 2), "positions/table": (4, 2)}
+    decayed |= {"self_attention_residual/connection": (4, 6)}
     left = {"positions/biases": (4, 2), "self_attention/changes_talking_heads/mix_scores": (2, 2)}
-    left |= {"changes_kerple/rates": (2, 2)}
+    left |= {"changes_kerple/rates": (2, 2), "self_attention_residual/alpha": (4, 5)}
     left |= {"attention/query_bias": (3, 2), "gates/input_bias": (4, 2), "projection/bias": (4, 1), "norm/scale": (2,)}
     shapes = decayed | left | {"score/sharpness": (3,)}
     params, zeros = ({path: make(shape, np.float32) for path, shape in shapes.items()} for make in (np.ones, np.zeros))

@@ -6,6 +6,7 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 import optax
+from jax.typing import ArrayLike
 
 from transformer_jax.array_types import Array, PyTree
 from transformer_jax.config import Hyperparameters
@@ -36,7 +37,7 @@ class Ema(Averaging):
 
     @staticmethod
     def averaged(
-        settings: EmaSettings, hyperparameters: Hyperparameters, make_rule: MakeRule, rate: Array | float
+        settings: EmaSettings, hyperparameters: Hyperparameters, make_rule: MakeRule, rate: ArrayLike
     ) -> optax.GradientTransformation:
         rule = make_rule(hyperparameters)
 

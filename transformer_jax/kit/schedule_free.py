@@ -4,9 +4,10 @@ from dataclasses import dataclass
 from typing import Any
 
 import optax
+from jax.typing import ArrayLike
 from optax import contrib
 
-from transformer_jax.array_types import Array, PyTree
+from transformer_jax.array_types import PyTree
 from transformer_jax.config import ConfigError, ExperimentConfig, Hyperparameters
 from transformer_jax.config.checks import setting
 from transformer_jax.registry.plugins import register, registered
@@ -31,7 +32,7 @@ class ScheduleFree(Averaging):
 
     @staticmethod
     def averaged(
-        settings: ScheduleFreeSettings, hyperparameters: Hyperparameters, make_rule: MakeRule, rate: Array | float
+        settings: ScheduleFreeSettings, hyperparameters: Hyperparameters, make_rule: MakeRule, rate: ArrayLike
     ) -> optax.GradientTransformation:
         """Return the rule with b1 = 0.
 

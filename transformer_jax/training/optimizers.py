@@ -8,6 +8,7 @@ from typing import Any
 
 import jax
 import optax
+from jax.typing import ArrayLike
 
 from transformer_jax.array_types import Array, PyTree
 from transformer_jax.config import ConfigError, Hyperparameters
@@ -18,7 +19,8 @@ from transformer_jax.training.sharding import path_of
 # By the last part of their path, not by their axes: biases of heads and gates have two.
 VECTORS = r"(bias|scale|gain|vector)$"
 # In changes of attention only kernels decay: distances and mixtures of heads are no projections.
-NEVER_DECAYED = rf"{VECTORS}|biases$|(^|/)changes_.*(?<!kernel)$"
+# Hyper-connections without input begin as the identity (Zhu et al. 2024).
+NEVER_DECAYED = rf"{VECTORS}|biases$|(^|/)changes_.*(?<!kernel)$|_residual/alpha$"
 # optax's 128 would not factor kernels of attention [D, H, K], whose second largest axis, a head,
 # has 64.
 SMALLEST_FACTORED = 32
@@ -65,7 +67,7 @@ class Averaging(ABC):
     @staticmethod
     @abstractmethod
     def averaged(
-        settings: Any, hyperparameters: Hyperparameters, make_rule: MakeRule, rate: Array | float
+        settings: Any, hyperparameters: Hyperparameters, make_rule: MakeRule, rate: ArrayLike
     ) -> optax.GradientTransformation:
         """Return the update of ``make_rule(hyperparameters)``, with the average in its state."""
 
@@ -117,7 +119,8 @@ def _rule(name: str, hyperparameters: Hyperparameters, parts: Mapping[str, Any])
 def _is_decayed(params: PyTree) -> PyTree:
     """Return True for kernels and embeddings, as in BERT and GPT-2, not for vectors.
 
-    In an ``AttentionChange`` only parameters whose names end in ``kernel`` decay.
+    In an ``AttentionChange`` only parameters whose names end in ``kernel`` decay, and in
+    hyper-connections only the product with the streams.
     """
     return jax.tree_util.tree_map_with_path(
         lambda path, leaf: leaf.ndim > 1 and not re.search(NEVER_DECAYED, path_of(path)), params

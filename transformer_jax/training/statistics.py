@@ -60,7 +60,7 @@ class AfterUpdate(Statistic):
     not_trained: ClassVar[str] = ""
 
     def initial_params(self, params: PyTree) -> PyTree:
-        """Return the parameters before the first update."""
+        """Return the parameters before the first update, or of an average over updates."""
         return params
 
     def after_update(self, params: PyTree, statistics: Ratios) -> PyTree:

@@ -66,8 +66,7 @@ class Update:
         if self.not_trained:
             loss = without_gradient(loss, self.not_trained)
         self.loss = loss
-        if after:
-            random, init_params = init_params, lambda key: Watch(config, hyperparameters).initial_params(random(key))
+        self._project = Watch(config, hyperparameters).initial_params
         if rule is None:
             watch = partial(Watch, config) if config.training.watch or after else None
             step = make_train_step(loss, self._optimizer, config.batching.accumulation_steps, mesh, watch)
@@ -76,7 +75,8 @@ class Update:
         self.hyperparameter_shapes: Hyperparameters = jax.tree.map(
             lambda _: jax.ShapeDtypeStruct((), jnp.float32), scheduled_hyperparameters_of(config)
         )
-        self._init_optimizer, self._create = rule.init, partial(create_state, init_params, rule.init)
+        self._init_optimizer = rule.init
+        self._create = partial(create_state, lambda key: self._project(init_params(key)), rule.init)
         seed = jax.ShapeDtypeStruct((), jnp.uint32)
         self.state_shapes: TrainState = sharded_shapes(jax.eval_shape(self._create, seed), mesh)
         shardings = self._shardings(self.state_shapes)
@@ -96,15 +96,19 @@ class Update:
     def initial_state(self, seed: int, change: Callable[[PyTree], PyTree] | None = None) -> TrainState:
         """Return the first state of a run, every leaf created with its sharding.
 
-        ``change`` gets the random parameters and returns the initial ones.
+        ``change`` gets the random parameters and returns others, which ``optimizer.after_update``
+        projects too.
         """
         state = self._create_sharded(np.uint32(seed))
         if change is None:
             return state
+        params, state = change(state.params), state._replace(params=None, optimizer_state=None)
+        if self._config.optimizer.after_update_names:
+            params = jax.jit(self._project, out_shardings=self._shardings(self.state_shapes.params))(params)
         # Averages of parameters in the optimizer state begin at these.
-        state = state._replace(params=change(state.params), optimizer_state=None)
         shardings = self._shardings(self.state_shapes.optimizer_state)
-        return state._replace(optimizer_state=jax.jit(self._init_optimizer, out_shardings=shardings)(state.params))
+        optimizer_state = jax.jit(self._init_optimizer, out_shardings=shardings)(params)
+        return state._replace(params=params, optimizer_state=optimizer_state)
 
     @cached_property
     def _create_sharded(self) -> Callable[[np.uint32], TrainState]:
@@ -136,9 +140,9 @@ class Update:
         part, pattern = registered("averaging")[self._config.optimizer.averaging], self.not_trained
 
         def average(state: TrainState) -> PyTree:
-            if pattern:
-                return with_frozen(part.evaluation_params, pattern, state.optimizer_state, state.params)
-            return part.evaluation_params(state.optimizer_state, state.params)
+            average, of_state = part.evaluation_params, (state.optimizer_state, state.params)
+            params = with_frozen(average, pattern, *of_state) if pattern else average(*of_state)
+            return self._project(params)
 
         return jax.jit(average, out_shardings=self._shardings(self.state_shapes.params))
 
