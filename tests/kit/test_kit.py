@@ -219,6 +219,8 @@ def test_experts_are_the_sum_of_the_chosen_layers_and_equal_loads_have_a_balance
     gradient = jax.jit(jax.grad(lambda params: jnp.sum(one.apply({"params": params}, inputs, train=False))))(params)
     assert np.abs(gradient["router_kernel"]).max() > 1e-3
     assert matrices(params)["experts_wide"] == MuonDimensionNumbers(1, 2)
+    attention = {name: np.zeros((4, 2, 3)) for name in ("query", "output_gate", "gate_kernel", "rotary_query_kernel")}
+    assert {*matrices({"attention": attention})["attention"].values()} == {MuonDimensionNumbers(0, (1, 2))}
     _, sown = apply({"params": params | {"router_kernel": jnp.zeros((16, 3))}}, inputs)
     assert float(sown["losses"]["load_balance"][0]) == pytest.approx(1.0)
 

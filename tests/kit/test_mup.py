@@ -51,10 +51,12 @@ def test_rates_and_initial_values_follow_the_table():
     shapes |= {"self_attention/output": (2, 32, 64), "feed_forward/wide_kernel": (64, 256), "norm/scale": (64,)}
     shapes |= {"feed_forward/narrow_kernel": (256, 64), "feed_forward/wide_bias": (256,), "positions/table": (5, 64)}
     shapes |= {"positions/biases": (8, 2), "feed_forward/router_kernel": (64, 4), "changes_shaw/relative": (5, 32)}
+    shapes |= {"self_attention/output_gate": (64, 2, 32), "self_attention_residual/connection": (64, 6)}
     gradient = {path: jnp.ones(shape) for path, shape in shapes.items()}
     updates = jax.jit(lambda item: rates.update(adam.update(item, adam.init(item))[0], rates.init(item))[0])(gradient)
     actual = {path: float(jnp.ravel(update)[0]) for path, update in updates.items()}
     hidden = ("self_attention/query", "self_attention/output", "feed_forward/wide_kernel", "feed_forward/narrow_kernel")
+    hidden += ("self_attention/output_gate", "self_attention_residual/connection")
     expected = dict.fromkeys(shapes, 1.0) | dict.fromkeys(
         (*hidden, "projection/table", "feed_forward/router_kernel"), 0.5
     )
@@ -63,8 +65,9 @@ def test_rates_and_initial_values_follow_the_table():
     rule, site = registered("initialization")["mup"], Site("decoder", "self", 1, True)
     initial = {path: rule(config.parts["mup"], config.model, site, path) for path in shapes}
     changed = {"projection/table": 0.5**0.5, "positions/table": 2**0.5, "positions/biases": 2**0.5}
-    # The router is an output, and relative vectors are as wide as a head, 16 instead of 8.
-    changed |= {"feed_forward/router_kernel": 0.5**0.5, "changes_shaw/relative": 2**0.5}
+    # Both are outputs, and relative vectors are as wide as a head, 16 instead of 8.
+    outputs = ("feed_forward/router_kernel", "self_attention_residual/connection")
+    changed |= {"changes_shaw/relative": 2**0.5} | dict.fromkeys(outputs, 0.5**0.5)
     assert initial == pytest.approx(dict.fromkeys(shapes, 1.0) | changed)
 
 

@@ -47,14 +47,14 @@ def orthogonalized(settings: MuonSettings, hyperparameters: Hyperparameters) -> 
 def matrices(params: PyTree) -> PyTree:
     """Return the axes of rows and columns of kernels, and None for other parameters.
 
-    Kernels of attention [D, H, K] and [H, K, D] are matrices [D, H K] and [H K, D]. Recurrent gates
-    and experts have one each.
+    Kernels of attention [D, H, K] and [H, K, D] are matrices [D, H K] and [H K, D]. Every expert
+    and every recurrent gate is a matrix.
     """
 
     def axes(path: tuple, leaf: AnyArray) -> MuonDimensionNumbers | None:
         name = path_of(path)
         for pattern, rows, columns in (
-            (r"attention/(query|key|value)$", 0, (1, 2)),
+            (r"attention/(query|key|value|output_gate|.*(gate|rotary_query)_kernel)$", 0, (1, 2)),
             (r"attention/output$", (0, 1), 2),
             (r"experts_(wide|narrow)$", 1, 2),
             (r"kernel$", 0, leaf.ndim - 1),

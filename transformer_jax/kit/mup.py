@@ -16,14 +16,14 @@ from transformer_jax.registry.plugins import register
 from transformer_jax.training.sharding import path_of
 
 TABLE = (
-    # Output weights, also of routers to a fixed number of experts, which start at width^-1/2.
-    (r"projection/(embedding/)*table$|router_kernel$", -0.5, -1.0),
+    # Output weights, also to a fixed number of experts or streams, which start at width^-1/2.
+    (r"projection/(embedding/)*table$|router_kernel$|_residual/connection$", -0.5, -1.0),
     # Input weights, read times width^1/2, which start at width^-1/2.
     (r"embedding/table$", 0.0, -0.5),
     # Tables that are read as they are, which start at width^-1/2.
     (r"positions/(table|biases)$|shaw/relative$", 0.5, 0.0),
-    (r"attention/(query|key|value|output)$|_kernel$|experts_\w+$", 0.0, -1.0),  # Hidden weights.
-    (r"", 0.0, 0.0),  # Norms and biases.
+    (r"attention/(query|key|value|output|output_gate)$|_kernel$|experts_\w+$", 0.0, -1.0),  # Hidden weights.
+    (r"", 0.0, 0.0),  # Norms, biases, and all other parameters.
 )
 """Paths, and exponents of width / base_width in the initial value and in Adam's learning rate."""
 
