@@ -143,6 +143,7 @@ TRAIN = ["train", "--config=quickstart"]
         (["config", "--config=quickstart", "--config=text"], "--config: is both quickstart and text; leave one out"),
         (["translate", "--workdir=a", "-workdir=b"], "--workdir: is both a and b; leave one out"),
         (["translate", "-workdir=a", "b"], "unexpected argument 'b'"),
+        (["config", "--list", "--config.data.nothing=3"], "data.nothing: unknown key"),
         (["config", "--list", "--json"], "--json: prints the settings of a recipe or a run; leave out --list"),
         (["config", "--explain=seed", "--json"], "--json: prints the settings of a recipe or a run; leave out"),
         (["config", "--explain="], "--explain: is empty; give a setting, a group or a word"),
@@ -210,14 +211,15 @@ def test_the_flags_that_are_present_are_the_arguments_of_another_process():
         flags.arguments("RUN ...", ""),
     )
     given = ["--config=quickstart", "--config.seed=3", "--config.data.train=a b=c", "--name=x y", "--nosearch"]
-    given += ["--metrics=a,b", "--text=one", "--text=--two", "c", "d"]
+    given += ["--metrics=a,b", "--metrics=c", "--text=one", "--text=--two", "c", "d"]
     values = flags.parse(defined, given)
+    assert (values.metrics, values.text) == (["a", "b", "c"], ["one", "--two"])
     again = flags.parse(defined, values.as_arguments())
     assert vars(again) == vars(values) and not again.search
     assert flags.parse(defined, ["--config=a"]).as_arguments() == ["--config=a"]
 
 
-def test_the_first_argument_is_the_run():
+def test_the_first_argument_or_the_folder_is_the_run(tmp_path):
     assert flags.parse([run_flags], ["runs/a b", "--checkpoint", "last"]).workdir == "runs/a b"
     values = flags.parse(translate.flags, ["--source", "text", "runs/a", "--n-best", "2"])
     assert (values.workdir, values.source, values.n_best) == ("runs/a", "text", 2)
@@ -228,6 +230,8 @@ def test_the_first_argument_is_the_run():
     for arguments in (["runs/a", "--references", "one", "two"], *orders):
         values = flags.parse(evaluate.flags, [*arguments, "--examples", "0"])
         assert (values.workdir, values.references, values.examples) == ("runs/a", ["one", "two"], 0)
+    values = flags.parse(evaluate.flags, ["--references", "one", "two", str(tmp_path)])
+    assert (values.workdir, values.references) == (str(tmp_path), ["one", "two"])
 
 
 def test_a_folder_of_the_whole_name_comes_first(tmp_path, monkeypatch):

@@ -27,6 +27,8 @@ def test_stated_settings_change_and_the_others_keep_their_defaults():
         ({"mesh": {"pipeline": 2}}, "mesh.pipeline: unknown key; mesh has data, fsdp, context, tensor"),
         ({"data": {"kind": "bpe"}}, "data.kind: unknown key; did you mean tokenizer.kind or batching.kind or"),
         ({"task": "language_modle"}, "task: 'language_modle' is not one of translation, language_model"),
+        ({"task": ["parsing"]}, "task: expected text (str), found ['parsing']"),
+        ({"model": {"kind": ["rnn"]}}, "model.kind: ['rnn'] is not one of transformer, rnn"),
         ({"model": {"num_layers": 3}}, "model.num_layers: not a setting of model.kind=transformer, which has"),
         ({"model": {"d_ff": "8"}}, "model.d_ff: expected a whole number (int), found '8' (str)"),
         ({"optimizer": {"epsilon": math.nan}}, "optimizer.epsilon: nan is not a finite number"),

@@ -141,7 +141,7 @@ def config(values: flags.Values) -> int:
         if not values.markdown:
             load_installed_plugins()
         recipe = stated_settings(values.config, overrides) if values.config else {}
-        task = dict(overrides).get("task", recipe.get("task", DEFAULT_TASK))
+        task = apply_overrides({"task": recipe.get("task", DEFAULT_TASK)}, overrides)["task"]
         if values.list and values.markdown:
             print(settings_page(), end="")
         elif values.explain is None or key in BLOCK_TITLES:

@@ -59,9 +59,10 @@ class Flag(argparse.Action):
             value, before = self._value(flag, text), namespace.present.get(self.dest, [])
             if before and self.dest in ("config", "workdir") and value != before[-1]:
                 raise ConfigError(flag, f"is both {before[-1]} and {value}", "leave one out")
-            if self.repeated:
-                value = [*(getattr(namespace, self.dest) if before else ()), value]
-            namespace.present[self.dest] = [*(before if self.repeated else ()), text]
+            is_list = self.repeated or self.separated
+            if is_list:
+                value = [*(getattr(namespace, self.dest) if before else ()), *(value if self.separated else [value])]
+            namespace.present[self.dest] = [*(before if is_list else ()), text]
             setattr(namespace, self.dest, value)
 
     def _value(self, flag: str, text: str) -> Any:
@@ -297,7 +298,10 @@ def parse(flags: Iterable[Define], arguments: Sequence[str]) -> Values:
             check_word(word, parser.flags, boolean_before=boolean, takes_settings=parser.takes_settings)
     words += arguments[end + 1 :]
     if parser.takes_run and "workdir" not in values.present and words:
-        parser.flags["workdir"](parser, values, words.pop(0))
+        # Other words may belong to the flag before them: --references a b RUN.
+        run = next((word for word in words if is_run_directory(word)), words[0])
+        words.remove(run)
+        parser.flags["workdir"](parser, values, run)
     for flag in parser.flags.values():
         if flag.takes_words and flag.dest in values.present:
             flag(parser, values, words)

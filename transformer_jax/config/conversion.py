@@ -40,7 +40,7 @@ def from_dict(values: Mapping[str, Any]) -> ExperimentConfig:
 
     Raises ConfigError for an unknown key, a value of the wrong type, or incompatible settings.
     """
-    task = values.get("task", DEFAULT_TASK)
+    task = _typed(str, values.get("task", DEFAULT_TASK), "task")
     check_choice("task", task, (), "task")
     config: ExperimentConfig = _block_from(
         ExperimentConfig, {name: {} for name in BLOCKS_OF_TASKS} | dict(values), "", task
@@ -117,7 +117,7 @@ def _block_from(block: Block, values: Any, path: str, task: str) -> Any:
         raise ConfigError(path, f"expected a block of settings with {', '.join(names)}, found {values!r}")
     kinds = kinds_of(task, path) if path in BLOCKS_OF_TASKS else {"": block}
     kind = values.get("kind", next(iter(kinds))) if len(kinds) > 1 else next(iter(kinds))
-    if kind not in kinds:
+    if not isinstance(kind, str) or kind not in kinds:
         raise ConfigError(f"{path}.kind", f"{kind!r} is not one of {', '.join(kinds)}")
     block_type: Any = kinds[kind]
     # Not fields_of, which loads the settings of all tasks.
