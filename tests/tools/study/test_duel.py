@@ -177,6 +177,9 @@ def test_runs_of_another_folder_in_the_same_study_are_refused_and_those_of_a_mov
     first.rename(moved)
     trials = duel._trials(moved, 1)
     assert [duel_report.finished_run(trial, ("validation/bleu",)).error for trial in trials] == ["", ""]
+    failed = trials[0]._replace(state="failed", folder="", error="killed before its first line")
+    run = duel_report.finished_run(failed, ("validation/bleu",))
+    assert (run.error, run.validations, run.folder) == (failed.error, {}, "")
 
 
 def ended_duel(monkeypatch, ideas, failed=()):

@@ -43,7 +43,7 @@ def preflight(values: flags.Values) -> int:
     with naming_missing_wheels():
         topology = open_topology(values.topology)
         if values.calibration:
-            topology = calibrated(topology, load_calibration(Path(values.calibration)))
+            topology = calibrated(topology, load_calibration(Path(values.calibration).expanduser()))
         if values.program == "train_step":
             program = compile_program(config, topology, values.length)
         else:

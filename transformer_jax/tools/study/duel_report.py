@@ -168,15 +168,17 @@ class Result(NamedTuple):
 
 def finished_run(trial: TrialRow, keys: Iterable[str]) -> FinishedRun:
     """Return a trial that ended. Without finite values of ``keys`` at its end it failed."""
+    if not trial.folder:
+        return FinishedRun(int(trial.point[SEED]), "", trial.error or "it has no run", {}, None, {})
     run = RunDirectory(trial.folder)
-    by_update = validations(run.metrics) if trial.folder and run.metrics.is_file() else {}
+    by_update = validations(run.metrics) if run.metrics.is_file() else {}
     complete = {step: values for step, values in by_update.items() if all(key in values for key in keys)}
     is_measured = bool(by_update) and max(by_update) in complete
     error = trial.error or ("" if is_measured and trial.state == "complete" else "no finite value at its end")
     seconds = None
     if by_update and (spent := read_goodput(run.goodput)):
         seconds = sum(spent["seconds"][kind] for kind in TRAINING) / max(by_update)
-    starts = read_starts(run.run_record) if trial.folder else []
+    starts = read_starts(run.run_record)
     return FinishedRun(int(trial.point[SEED]), trial.folder, error, complete, seconds, starts[-1] if starts else {})
 
 

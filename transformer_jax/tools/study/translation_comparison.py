@@ -262,6 +262,8 @@ def sentences_of(runs: Sequence[RunSummary], picture: Path) -> Section | None:
         read = trained.task.attention_of(trained.params, source, target)
     except (ConfigError, DataError) as error:
         return Section("Sentences", (words, table, f"No attention is drawn: {error}."))
+    if not read.kinds:
+        return Section("Sentences", (words, table, f"{best.name} has no attention to draw."))
     weights, rows_of_picture, columns, _ = next(iter(read.kinds.values()))
     draw_attention(weights, rows_of_picture, columns, picture, title=read.title)
     alternative = f"Attention of {best.name}: {source} - {target}"

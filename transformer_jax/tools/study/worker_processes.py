@@ -130,7 +130,9 @@ def run_workers(
                 stack.callback(signal.signal, number, signal.signal(number, pass_on))
         try:
             files = [stack.enter_context(log_file(logs, index).open("ab")) for index, _ in enumerate(environments)]
-            workers += [started(index) for index, _ in enumerate(environments)]
+            for index, _ in enumerate(environments):
+                # One by one: a signal in between reaches the first ones.
+                workers.append(started(index))
             while are_running():
                 look()
                 time.sleep(POLL_SECONDS)
