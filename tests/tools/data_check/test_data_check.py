@@ -182,7 +182,7 @@ def test_a_part_without_similar_lengths_hides_no_shift(checked, pairs, monkeypat
     assert "translations in 400 lines or more from line 401, 801: the lengths of pairs do not agree" in table
 
 
-def test_of_a_line_that_training_leaves_out_only_the_beginning_is_examined(checked, pairs, monkeypatch):
+def test_of_a_line_that_training_leaves_out_only_the_beginning_is_examined(checked, pairs, tmp_path, monkeypatch):
     lengths, check = list[int](), corpus_check._check_line
 
     def measured(report, name, number, text, scripts):
@@ -191,7 +191,10 @@ def test_of_a_line_that_training_leaves_out_only_the_beginning_is_examined(check
 
     monkeypatch.setattr(corpus_check, "_check_line", measured)
     status, table = checked([*pairs, ["the dog " * 400_000, GERMAN]])
-    assert max(lengths) == corpus_check.MAX_LINE_BYTES + 1
+    longest = corpus_check.MAX_LINE_BYTES + 1
+    assert max(lengths) == longest
+    (tmp_path / "t.tsv").write_text(f"{'x' * (longest + 9)}\ty\n")
+    assert [*corpus_check._texts([tmp_path / "t.tsv"], is_table=True)] == [("x" * longest, "y")]
     assert faults(table)["t.en: lines above 1,000 characters"] == ("1", f"t.en:{LINES + 1}")
     assert faults(table)["of the sample, training would leave out: a line above 1,000,000 bytes"][0] == "1"
     assert status == 0

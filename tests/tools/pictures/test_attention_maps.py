@@ -32,6 +32,8 @@ def test_grid_of_layers_and_heads(tmp_path, figures):
     assert note.startswith("Framed: layer 2, head 2, the sharpest of 4")
     framed = [number for number, panel in enumerate(panels) if panel.spines["left"].get_edgecolor() == to_rgba(MARK)]
     assert framed == [4]
+    draw_attention({name: heads[:1] for name, heads in weights.items()}, target, source, path)
+    assert not [text for text in figures[1].texts if "Framed" in text.get_text()], "no layer has several heads"
 
 
 def test_negative_weights_have_another_color_and_a_scale_around_zero(tmp_path, figures):

@@ -272,7 +272,8 @@ def compare_texts(texts: Sequence[PairText]) -> tuple[list[str], bool]:
 def _texts(files: Sequence[Path], is_table: bool) -> Iterator[tuple[str | DataError | None, ...]]:
     """Yield the sides of every line: a DataError if unreadable, None after the end of a file."""
     if not is_table:
-        yield from zip_longest(*map(_decoded, files))
+        # The beginning of a longer line, which training leaves out.
+        yield from zip_longest(*(_decoded(file, MAX_LINE_BYTES + 1) for file in files))
         return
     for number, line in enumerate(_decoded(files[0]), start=1):
         if isinstance(line, DataError):
@@ -280,14 +281,13 @@ def _texts(files: Sequence[Path], is_table: bool) -> Iterator[tuple[str | DataEr
         elif line.count("\t") != 1:
             yield tab_error(files[0], number, line), ""
         else:
-            yield tuple(line.split("\t"))
+            yield tuple(side[: MAX_LINE_BYTES + 1] for side in line.split("\t"))
 
 
-def _decoded(path: Path) -> Iterator[str | DataError]:
+def _decoded(path: Path, length: int | None = None) -> Iterator[str | DataError]:
     for number, raw in enumerate(raw_lines(path), start=1):
         try:
-            # The beginning of a longer line, which training leaves out.
-            yield sentence_of_line(raw.removesuffix(b"\n"), str(path), number)[: MAX_LINE_BYTES + 1]
+            yield sentence_of_line(raw.removesuffix(b"\n"), str(path), number)[:length]
         except DataError as error:
             yield error
 

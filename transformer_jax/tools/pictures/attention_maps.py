@@ -88,7 +88,7 @@ def draw_attention(
     top = scale * (above + (0.36 if num_columns > 1 else 0.16))
     note = []
     if focused:
-        count = sum(map(len, weights.values()))
+        count = sum(len(layer) for layer in weights.values() if len(layer) > 1)
         words = (
             f"Framed: {focused.layer}, head {focused.head}, the sharpest of {count}: the largest weights of its rows and "
             f"columns are {focused.sharpness:.2f} on average. {hint}"
@@ -149,16 +149,16 @@ class SharpestHead(NamedTuple):
 
 
 def sharpest(layers: Mapping[str, np.ndarray]) -> SharpestHead | None:
-    """Return the sharpest head, or None if there is one head.
+    """Return the sharpest head of layers with several heads, or None without such a layer.
 
     Columns count too, so that a head is not sharp if all its rows look at one token, such as EOS.
     """
     heads = [
         SharpestHead(name, head, float(np.mean([*weights.max(axis=-1), *weights.max(axis=-2)])))
         for name, layer in layers.items()
-        for head, weights in enumerate(layer, start=1)
+        for head, weights in enumerate(layer if len(layer) > 1 else (), start=1)
     ]
-    return max(heads, key=lambda head: head.sharpness) if len(heads) > 1 else None
+    return max(heads, key=lambda head: head.sharpness, default=None)
 
 
 def visible_piece(piece: str) -> str:
