@@ -21,8 +21,8 @@ class Precision:
 
     ``compute``: type of the operands of matrix products, forward and backward. ``output``: type of
     their results, which are the hidden states. ``logits``: type of the logits of a training loss.
-    Parameters, their gradients, optimizer moments, residual sums, norm statistics, softmax, losses
-    and the sums inside products are always float32.
+    Parameters, their gradients, optimizer moments, residual sums (rounded to ``output`` in
+    post-norm), norm statistics, softmax, losses and the sums inside products are always float32.
 
     ``output_layer_compute``: type of the operands in the output layer, if another than ``compute``.
     ``product`` is the algorithm of float32 products. Operands keep ``mantissa_bits`` of their

@@ -28,7 +28,8 @@ class DifferentialAttention(AttentionChange):
     Equations 1 to 3. Heads 2 j and 2 j + 1 are Q1, K1 and Q2, K2 of head j of the paper, and their
     values side by side are its V of size 2 U. A root mean square norm of the difference, with the
     gain ``gain`` [2 U], and the factor 1 - initial lambda follow. ``lambda_query`` and
-    ``lambda_key`` [2, K]. The recorded weights come from the two softmaxes.
+    ``lambda_key`` [2, K]. The recorded weights come from the two softmaxes. With grouped queries K1
+    and K2 may be the keys of one head, as in the authors' code.
     """
 
     def setup(self) -> None:

@@ -10,7 +10,7 @@ from transformer_jax.registry.plugins import register
 
 @dataclass(frozen=True)
 class SlidingWindowSettings:
-    size: int = setting(128, "Keys that a query sees; in an encoder half of them on either side, and itself.")
+    size: int = setting(128, "Keys that a query sees; in an encoder half of them on either side, beside its own.")
 
 
 @register("attention", "sliding_window", settings=SlidingWindowSettings)

@@ -49,8 +49,8 @@ class CudnnAttention:
     Takes shared key heads. With ``one_sentence`` a row is one sentence padded on the right,
     described by causality, lengths, and a window to the left or the bias that ``score_mod`` adds.
     Otherwise, for packed rows on a GPU before Hopper, the mask is an array, whose memory grows with
-    the square of the length. Blockwise attention computes every other ``score_mod`` and, with
-    ``one_sentence``, every other ``mask_mod``.
+    the square of the length. Blockwise attention computes what this cannot: a ``score_mod`` that
+    does not add a bias, and with ``one_sentence`` a ``mask_mod`` that is no window.
     """
 
     one_sentence: bool = False

@@ -18,7 +18,7 @@ NO_LOGIT = -1e30
 
 
 class LossSums(NamedTuple):
-    """Float32 sums over the tokens of a batch; adding two gives the sums over both batches.
+    """Float32 sums over the tokens of a batch. Without ``statistics``, two may be added.
 
     ``loss`` is minimized. ``nll``: the negative log-likelihood in nats (exp(nll / tokens) is the
     perplexity per token). ``correct``: the number of tokens that were the most likely one.

@@ -17,8 +17,9 @@ SOWN = "losses"
 class TrainState(NamedTuple):
     """Parameters, optimizer state and the number of updates so far.
 
-    The key is folded with the step, never split. ``step`` is also the position in the data, since
-    the order of batches is a pure function of seed and update.
+    The key is folded with the step, and with a constant for initial values, never split. ``step``
+    is also the position in the data, since the order of batches is a pure function of seed and
+    update.
     """
 
     step: Array
