@@ -11,14 +11,14 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from transformer_jax.api.loaded_run import Attention, AttentionLayer, Run, load
+    from transformer_jax.api.loaded_run import Run, load
     from transformer_jax.api.training import train
     from transformer_jax.errors import ConfigError, DataError
     from transformer_jax.registry.plugins import register
     from transformer_jax.registry.python_files import load_plugin
     from transformer_jax.runs.hooks import Callback
     from transformer_jax.tasks.task import Evaluation
-    from transformer_jax.tasks.texts import TokenScores
+    from transformer_jax.tasks.texts import Attention, AttentionLayer, TokenScores
 
 __version__ = "0.3.0"
 __all__ = [
@@ -37,14 +37,14 @@ __all__ = [
 ]
 
 _MODULES = {
-    "api.loaded_run": ("Attention", "AttentionLayer", "Run", "load"),
+    "api.loaded_run": ("Run", "load"),
     "api.training": ("train",),
     "errors": ("ConfigError", "DataError"),
     "registry.plugins": ("register",),
     "registry.python_files": ("load_plugin",),
     "runs.hooks": ("Callback",),
     "tasks.task": ("Evaluation",),
-    "tasks.texts": ("TokenScores",),
+    "tasks.texts": ("Attention", "AttentionLayer", "TokenScores"),
 }
 
 

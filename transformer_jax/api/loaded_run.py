@@ -6,22 +6,18 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cache, cached_property, partial
 from pathlib import Path
-from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, Unpack, overload
-
-import numpy as np
+from typing import TYPE_CHECKING, Any, Protocol, Unpack, overload
 
 from transformer_jax.array_types import PyTree
 from transformer_jax.config import ConfigError, DataError, ExperimentConfig, config_for_use
 from transformer_jax.config.conversion import spelled_out
 from transformer_jax.config.tasks import require_use
 from transformer_jax.notebook import element, folded, settings_table, table
-from transformer_jax.registry.index import single_behind
 from transformer_jax.run_directory.layout import ChosenRun, RunDirectory
 from transformer_jax.run_directory.selection import chosen_step
 from transformer_jax.runs.metrics_log import read_metrics
 from transformer_jax.tasks.task import Evaluation, task_class
-from transformer_jax.tasks.texts import TokenScores, open_text_or_none, require_targets
+from transformer_jax.tasks.texts import Attention, TokenScores, open_text_or_none, require_targets
 from transformer_jax.tasks.trained_run import TrainedRun, open_trained
 from transformer_jax.tasks.translation.translation_options import TranslationOptions, sampling_of
 
@@ -54,71 +50,6 @@ class Scored(Protocol):
 
     text: str
     score: float
-
-
-class AttentionLayer(NamedTuple):
-    """Weights [head, query, key] of one layer, before dropout, with the pieces of their axes.
-
-    ``kind`` is ``cross`` (target to source), ``encoder`` (source to source) or ``decoder`` (target
-    to target). ``layer`` is its number in the model, from 1. Row i of a decoder's weights belongs
-    to the prediction of target piece i.
-    """
-
-    kind: str
-    layer: int
-    weights: np.ndarray
-    queries: list[str]
-    keys: list[str]
-
-    @property
-    def mean(self) -> np.ndarray:
-        """The mean over the heads [query, key]."""
-        return self.weights.mean(axis=0)
-
-
-class Attention(Sequence[AttentionLayer]):
-    """The layers of attention between a source and its translation.
-
-    A language model has one text, and a ``translation`` of None.
-    """
-
-    def __init__(self, source: str, translation: str | None, layers: Sequence[AttentionLayer]) -> None:
-        self.source, self.translation, self.layers = source, translation, tuple(layers)
-
-    def __getitem__(self, index):  # type: ignore[no-untyped-def]
-        return self.layers[index]
-
-    def __len__(self) -> int:
-        return len(self.layers)
-
-    def __repr__(self) -> str:
-        shapes = ", ".join(f"{kind} {number} {list(weights.shape)}" for kind, number, weights, *_ in self.layers)
-        target = "" if self.translation is None else f" -> {self.translation!r}"
-        return f"Attention({self.source!r}{target}: {shapes})"
-
-    def _repr_png_(self) -> bytes:
-        with TemporaryDirectory() as folder:
-            return self.draw(Path(folder) / "attention.png").read_bytes()
-
-    def of(self, kind: str) -> "Attention":
-        """Return the layers of one kind. Raises ConfigError when the model has none."""
-        layers = [layer for layer in self.layers if layer.kind == kind]
-        if not layers:
-            kinds = dict.fromkeys(layer.kind for layer in self.layers)
-            raise ConfigError("kind", f"{kind!r} is not one of {', '.join(kinds) or 'none at all'}")
-        return Attention(self.source, self.translation, layers)
-
-    def draw(self, path: str | Path, kind: str | None = None) -> Path:
-        """Draw all layers and heads of one kind, by default the first one, and return the path."""
-        draw = single_behind("draw_attention")
-        if draw is None:
-            raise ConfigError(
-                "draw", "no tool that draws attention is installed", "reinstall the package with all its tools"
-            )
-        layers = self.of(kind or self.layers[0].kind).layers
-        weights = {f"{layer.kind} layer {layer.layer}": layer.weights for layer in layers}
-        title = self.source if self.translation is None else f"{self.source}\n{self.translation}"
-        return Path(draw(weights, layers[0].queries, layers[0].keys, path, title=title))
 
 
 class Run:
@@ -264,15 +195,10 @@ class Run:
             require_targets(self.config, "attention()", self.path, "translation", is_set=has_target, is_optional=True)
             self._warn_of_unseen(_as_texts([text]))
             _as_texts([] if translation is None else [translation], "translation")
-            attention = self._trained.task.attention_of(self.params, text, translation)
-            if not attention.kinds:
+            attention: Attention = self._trained.task.attention_of(self.params, text, translation)
+            if not attention.layers:
                 raise ConfigError(self.path, "the model has no attention")
-            layers = [
-                AttentionLayer(kind, number, weights, maps.rows, maps.columns)
-                for kind, maps in attention.kinds.items()
-                for number, weights in zip(maps.layers, maps.weights.values(), strict=True)
-            ]
-        return Attention(text, attention.translation, layers)
+        return attention
 
     @overload
     def score(self, source: str, target: str | None = None) -> TokenScores: ...  # type: ignore[overload-overlap]

@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import jax
@@ -14,6 +15,7 @@ from transformer_jax.config import ConfigError, ExperimentConfig
 from transformer_jax.models.inspection import ATTENTION_KINDS, attention_maps, layer_number, layers_by_kind
 from transformer_jax.models.interface import Module
 from transformer_jax.notebook import table
+from transformer_jax.registry.index import single_behind
 from transformer_jax.sequence_types import Tokens
 from transformer_jax.tasks.task import Evaluation, task_that
 from transformer_jax.training.losses import perplexity
@@ -50,55 +52,99 @@ def token_log_probs(logits: Float[Array, "B T V"], ids: Int[AnyArray, "B T"]) ->
     return of_ids - jax.nn.logsumexp(logits, axis=2)
 
 
-class KindWeights(NamedTuple):
-    """Weights [H, Q, M] of the layers of one kind of attention, by name, and pieces of both axes.
+class AttentionLayer(NamedTuple):
+    """Weights [head, query, key] of one layer, before dropout, with the pieces of their axes.
 
-    ``rows`` are queries and ``columns`` keys. ``layers``: the numbers of the layers in the model,
-    from 1.
+    ``kind`` is ``cross`` (target to source), ``encoder`` (source to source) or ``decoder`` (target
+    to target). ``layer`` is its number in the model, from 1. Row i of a decoder's weights belongs
+    to the prediction of target piece i.
     """
 
-    weights: dict[str, np.ndarray]
-    rows: list[str]
-    columns: list[str]
-    layers: list[int]
+    kind: str
+    layer: int
+    weights: np.ndarray
+    queries: list[str]
+    keys: list[str]
+
+    @property
+    def name(self) -> str:
+        """``cross layer 2``."""
+        return f"{self.kind} layer {self.layer}"
+
+    @property
+    def mean(self) -> np.ndarray:
+        """The mean over the heads [query, key]."""
+        return self.weights.mean(axis=0)
 
 
-class TextAttention(NamedTuple):
-    """A text, its translation if any, and all attention of a teacher-forced pass by kind.
+class Attention(Sequence[AttentionLayer]):
+    """The layers of attention between a source and its translation, cross attention first.
 
-    Cross attention comes first. Row ``i`` of a decoder's weights predicts target piece ``i``.
+    A language model has one text, and a ``translation`` of None.
     """
 
-    text: str
-    translation: str | None
-    kinds: dict[str, KindWeights]
+    def __init__(self, source: str, translation: str | None, layers: Sequence[AttentionLayer]) -> None:
+        self.source, self.translation, self.layers = source, translation, tuple(layers)
+
+    def __getitem__(self, index):  # type: ignore[no-untyped-def]
+        return self.layers[index]
+
+    def __len__(self) -> int:
+        return len(self.layers)
+
+    def __repr__(self) -> str:
+        shapes = ", ".join(f"{kind} {number} {list(weights.shape)}" for kind, number, weights, *_ in self.layers)
+        target = "" if self.translation is None else f" -> {self.translation!r}"
+        return f"Attention({self.source!r}{target}: {shapes})"
+
+    def _repr_png_(self) -> bytes:
+        with TemporaryDirectory() as folder:
+            return self.draw(Path(folder) / "attention.png").read_bytes()
 
     @property
     def title(self) -> str:
         """The text, and its translation on a second line."""
-        return self.text if self.translation is None else f"{self.text}\n{self.translation}"
+        return self.source if self.translation is None else f"{self.source}\n{self.translation}"
+
+    def of(self, kind: str) -> "Attention":
+        """Return the layers of one kind. Raises ConfigError when the model has none."""
+        layers = [layer for layer in self.layers if layer.kind == kind]
+        if not layers:
+            kinds = dict.fromkeys(layer.kind for layer in self.layers)
+            raise ConfigError("kind", f"{kind!r} is not one of {', '.join(kinds) or 'none at all'}")
+        return Attention(self.source, self.translation, layers)
+
+    def draw(self, path: str | Path, kind: str | None = None) -> Path:
+        """Draw all layers and heads of one kind, by default the first one, and return the path."""
+        draw = single_behind("draw_attention")
+        if draw is None:
+            raise ConfigError(
+                "draw", "no tool that draws attention is installed", "reinstall the package with all its tools"
+            )
+        layers = self.of(kind or self.layers[0].kind).layers
+        weights = {layer.name: layer.weights for layer in layers}
+        return Path(draw(weights, layers[0].queries, layers[0].keys, path, title=self.title))
 
 
-def weights_by_kind(
+def attention_layers(
     model: Module, params: PyTree, sides: Sequence[list[int]], axes: Mapping[str, Sequence[str]]
-) -> dict[str, KindWeights]:
-    """Return all attention of a teacher-forced pass by kind.
+) -> list[AttentionLayer]:
+    """Return all attention of a teacher-forced pass.
 
     ``sides`` are the ids of source and target, or of one text. ``axes`` are the pieces of source,
     target and decoder input.
     """
     tokens = (Tokens.from_ids(np.asarray([ids], np.int32)) for ids in sides)
-    maps = jax.device_get(jax.jit(partial(attention_maps, model))(params, *tokens))
-    kinds = {}
-    for kind, layers in sorted(layers_by_kind(maps).items(), key=lambda item: item[0] != "cross"):
-        prefix, _, rows, columns = ATTENTION_KINDS[kind]
-        # A recurrent decoder has one attention for all layers.
-        is_layered = any("layers_" in path for path in layers)
-        numbers = [layer_number(path) for path in layers]
-        names = [f"{prefix} layer {number}" if is_layered else prefix for number in numbers]
-        weights = [layer[0, :, : len(axes[rows]), : len(axes[columns])] for layer in layers.values()]
-        kinds[kind] = KindWeights(dict(zip(names, weights, strict=True)), [*axes[rows]], [*axes[columns]], numbers)
-    return kinds
+    maps = layers_by_kind(jax.device_get(jax.jit(partial(attention_maps, model))(params, *tokens)))
+    layers = []
+    for kind, weights_of in sorted(maps.items(), key=lambda item: item[0] != "cross"):
+        _, _, rows, columns = ATTENTION_KINDS[kind]
+        queries, keys = [*axes[rows]], [*axes[columns]]
+        for path, weights in weights_of.items():
+            layers.append(
+                AttentionLayer(kind, layer_number(path), weights[0, :, : len(queries), : len(keys)], queries, keys)
+            )
+    return layers
 
 
 @runtime_checkable
@@ -118,7 +164,7 @@ class ReadsTexts(Protocol):
     def score_texts(self, params: PyTree, texts: Sequence[str], targets: Sequence[str] | None) -> list[TokenScores]:
         """Return the log-probability of each target, or of each text if there are no targets."""
 
-    def attention_of(self, params: PyTree, text: str, target: str | None) -> TextAttention:
+    def attention_of(self, params: PyTree, text: str, target: str | None) -> Attention:
         """Return all attention over a text and its target, by default the model's output."""
 
 

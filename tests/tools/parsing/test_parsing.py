@@ -114,7 +114,7 @@ def test_symbols_of_a_tree_are_scored_as_the_search_scores_them(run, trained):
     ((scored,),) = [trained.task.score_texts(trained.params, ["Ann -LRB- sleeps -RRB-"], [best.symbols])]
     penalty = ((5 + len(scored.log_probs)) / 6) ** run.config.decoding.length_penalty
     assert scored.log_prob / penalty == pytest.approx(best.score, abs=1e-4)
-    assert trained.task.attention_of(trained.params, "Ann sleeps", None).kinds["cross"].weights
+    assert trained.task.attention_of(trained.params, "Ann sleeps", None).of("cross")
 
 
 @pytest.mark.slow

@@ -42,7 +42,7 @@ from transformer_jax.tasks.language_model.generator import Generator, generation
 from transformer_jax.tasks.objective import Objective
 from transformer_jax.tasks.task import DataReport, PrintedEvaluation, share_of
 from transformer_jax.tasks.text_task import TextTask
-from transformer_jax.tasks.texts import READING_TOKENS, TextAttention, TokenScores, token_log_probs, weights_by_kind
+from transformer_jax.tasks.texts import READING_TOKENS, Attention, TokenScores, attention_layers, token_log_probs
 from transformer_jax.training.losses import LossSums, perplexity
 from transformer_jax.training.sharding import parts_of_rows, put_rows, replicated, row_groups
 
@@ -351,12 +351,12 @@ class LanguageModelTask(TextTask):
             for ids, log_probs in zip(encoded, of_texts, strict=True)
         ]
 
-    def attention_of(self, params: PyTree, text: str, target: str | None = None) -> TextAttention:
+    def attention_of(self, params: PyTree, text: str, target: str | None = None) -> Attention:
         """Return all attention over a text, or raise DataError if it is longer than in training."""
         del target
         ids = ids_of_text(self.tokenizer, text, self.config.batching.context_length)
-        weights = weights_by_kind(self.objective.model, params, [ids], axes_of(self.tokenizer, ids))
-        return TextAttention(text, None, weights)
+        layers = attention_layers(self.objective.model, params, [ids], axes_of(self.tokenizer, ids))
+        return Attention(text, None, layers)
 
     @cached_property
     def generator(self) -> Generator:

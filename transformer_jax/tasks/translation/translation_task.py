@@ -45,7 +45,7 @@ from transformer_jax.runtime.distributed import first_goes_first, from_first, sa
 from transformer_jax.runtime.hardware import batch_tokens_on, few_shapes_on
 from transformer_jax.sequence_types import Batch, batch_shape
 from transformer_jax.tasks.task import DataReport, Task
-from transformer_jax.tasks.texts import TextAttention, TokenScores, weights_by_kind
+from transformer_jax.tasks.texts import Attention, TokenScores, attention_layers
 from transformer_jax.tasks.translation.evaluator import (
     Evaluator,
     TranslationEvaluation,
@@ -337,12 +337,12 @@ class TranslationTask(Translating, Task):
     def score_texts(self, params: PyTree, texts: Sequence[str], targets: Sequence[str] | None) -> list[TokenScores]:
         return self.scorer.score(params, texts, targets or ())
 
-    def attention_of(self, params: PyTree, text: str, target: str | None) -> TextAttention:
+    def attention_of(self, params: PyTree, text: str, target: str | None) -> Attention:
         """Return all attention of a sentence and its translation, by default the model's."""
         if target is None:
             target = self.translator.translate(params, [text])[0][0].text
         sides, axes = tokens_of_pair(self.tokenizers, text, target)
-        return TextAttention(text, target, weights_by_kind(self.objective.model, params, sides, axes))
+        return Attention(text, target, attention_layers(self.objective.model, params, sides, axes))
 
 
 def translation_program(

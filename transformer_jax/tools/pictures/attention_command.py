@@ -63,12 +63,11 @@ def attention(values: flags.Values) -> int:
     remarks.read([values.text])
     remarks.tell()
     read = trained.task.attention_of(trained.params, values.text, values.translation)
-    weights, rows, columns, numbers = read.kinds[kind]
-    if values.layer:
-        weights = dict([list(weights.items())[numbers.index(values.layer)]])
+    layers = read.of(kind)
+    weights = {layer.name: layer.weights for layer in layers if values.layer in (0, layer.layer)}
     if values.head:
         weights = {f"{name} head {values.head}": layer[values.head - 1, None] for name, layer in weights.items()}
     hint = "--layer and --head draw one head alone."
-    draw_attention(weights, rows, columns, path, title=read.title, hint=hint)
+    draw_attention(weights, layers[0].queries, layers[0].keys, path, title=read.title, hint=hint)
     print(f"{read.title}\n{path}")
     return 0

@@ -26,7 +26,6 @@ from transformer_jax.tasks.saved_evaluations import (
 )
 from transformer_jax.tasks.task import task_that
 from transformer_jax.tasks.trained_run import open_trained
-from transformer_jax.tools.pictures.attention_maps import draw_attention
 from transformer_jax.tools.study.comparability import differing_settings
 from transformer_jax.tools.study.document import Cell, Document, Picture, Section, Table, to_csv
 from transformer_jax.tools.study.run_summary import RunSummary
@@ -262,10 +261,9 @@ def sentences_of(runs: Sequence[RunSummary], picture: Path) -> Section | None:
         read = trained.task.attention_of(trained.params, source, target)
     except (ConfigError, DataError) as error:
         return Section("Sentences", (words, table, f"No attention is drawn: {error}."))
-    if not read.kinds:
+    if not read.layers:
         return Section("Sentences", (words, table, f"{best.name} has no attention to draw."))
-    weights, rows_of_picture, columns, _ = next(iter(read.kinds.values()))
-    draw_attention(weights, rows_of_picture, columns, picture, title=read.title)
+    read.draw(picture)
     alternative = f"Attention of {best.name}: {source} - {target}"
     return Section("Sentences", (words, table, Picture(picture.name, picture.read_bytes(), alternative)))
 
