@@ -50,7 +50,7 @@ def tokenize(values: flags.Values) -> int:
 
     from transformer_jax.config import MeshConfig
     from transformer_jax.data.corpora import completed
-    from transformer_jax.data.examination import warnings_on_run
+    from transformer_jax.data.examination import examined
     from transformer_jax.data.stores import add_tokenizers, open_split, shared_tokenizers, write_shard
     from transformer_jax.data.tokenization import WHOLE_SPLIT, Shard
     from transformer_jax.runtime.hardware import resolve_for_device, settings_on, start_jax
@@ -61,7 +61,7 @@ def tokenize(values: flags.Values) -> int:
     shard = Shard.parse(values.shard) if values.shard is not None else WHOLE_SPLIT
     config, remark = completed(checked_config(values))
     print(remark, end="\n" * bool(remark))
-    for warning in () if shard.index else warnings_on_run(config, only_training=True):
+    for warning in () if shard.index else examined("run", config, only_training=True):
         complain(warning)
     start_jax(config.data.cache_directory)
     config = resolve_for_device(config, lambda: settings_on(jax.local_devices()[0]))

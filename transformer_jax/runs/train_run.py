@@ -20,7 +20,7 @@ from transformer_jax.config.conversion import listed
 from transformer_jax.config.migration import corruptions_applied_twice
 from transformer_jax.config.run_settings import budget_of, is_run_directory, stated_settings
 from transformer_jax.data.corpora import completed, require_target_language
-from transformer_jax.data.examination import warnings_on_run
+from transformer_jax.data.examination import examined
 from transformer_jax.errors import complain
 from transformer_jax.files.json_text import parse_json
 from transformer_jax.registry.index import behind, single_behind
@@ -170,7 +170,7 @@ def train_run(
     from transformer_jax.runs.trainer import run_training
 
     if not (is_trial or RunDirectory(workdir).has_checkpoints()):
-        for warning in warnings_on_run(config):
+        for warning in examined("run", config):
             complain(warning)
     start = TrainingStart(config, RunDirectory(workdir), origin)
     surroundings: Mapping[str, SurroundsTraining] = behind("run_hooks")

@@ -22,7 +22,7 @@ from transformer_jax.config.mixture import by_corpus
 from transformer_jax.data.batch_plan import BatchPlan, plan_batches
 from transformer_jax.data.batches import make_batch
 from transformer_jax.data.corpora import open_corpus
-from transformer_jax.data.examination import warnings_on_pairs, warnings_on_split
+from transformer_jax.data.examination import examined
 from transformer_jax.data.mixed_corpora import describe_shares, items_of_epoch, parts_of, ranges_of, times_an_epoch
 from transformer_jax.data.pair_encoding import encoded_sides, reasons_to_drop
 from transformer_jax.data.parallel_text import TextCorpus, unequal_lines
@@ -240,7 +240,7 @@ class TranslationTask(Translating, Task):
         return replace(evaluation, diagnostics=diagnostics)
 
     def evaluate(self, params: PyTree, split: str, *, limit: int = 0) -> TranslationEvaluation:
-        for warning in warnings_on_split(self.config, split):
+        for warning in examined("split", self.config, split):
             say(warning, file=sys.stderr)
         return self.evaluator.evaluate(params, split, limit=limit)
 
@@ -312,7 +312,7 @@ class TranslationTask(Translating, Task):
             if len(lines) != len(sources):
                 raise unequal_lines(Path(source), Path(name), len(sources), len(lines))
         for name, lines in zip(references, translations, strict=True):
-            for warning in warnings_on_pairs(config, (source, name), [*map(SentencePair, sources, lines)]):
+            for warning in examined("pairs", config, (source, name), [*map(SentencePair, sources, lines)]):
                 say(warning, file=sys.stderr)
         return ReferencedText(sources, translations)
 

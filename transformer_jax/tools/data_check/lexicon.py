@@ -14,6 +14,7 @@ from typing import NamedTuple
 import numpy as np
 import regex
 
+from transformer_jax.data.orders import joined_ranges
 from transformer_jax.data.sentence_pairs import SentencePair
 
 # Characters are the words of scripts without spaces.
@@ -50,7 +51,7 @@ class LineWords(NamedTuple):
         """Return the words of some lines, in their order."""
         starts = np.cumsum(self.counts) - self.counts
         counts = self.counts[lines]
-        return LineWords(self.ids[_ranges(starts[lines], counts)], counts)
+        return LineWords(self.ids[joined_ranges(starts[lines], counts)], counts)
 
 
 class Lexicon:
@@ -167,9 +168,4 @@ def _links(sources: LineWords, targets: LineWords) -> tuple[np.ndarray, np.ndarr
     counts = np.repeat(sources.counts, targets.counts)
     starts = np.repeat(np.cumsum(sources.counts) - sources.counts, targets.counts)
     of_target = np.repeat(np.arange(len(targets.ids)), counts)
-    return sources.ids[_ranges(starts, counts)], targets.ids[of_target], of_target
-
-
-def _ranges(starts: np.ndarray, counts: np.ndarray) -> np.ndarray:
-    """Concatenate the ranges of ``counts`` numbers from ``starts`` on."""
-    return np.arange(counts.sum()) + np.repeat(starts - np.cumsum(counts) + counts, counts)
+    return sources.ids[joined_ranges(starts, counts)], targets.ids[of_target], of_target

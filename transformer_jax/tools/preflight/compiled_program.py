@@ -304,21 +304,12 @@ class Roofline(NamedTuple):
 
 
 def roofline(program: Program, chip: Chip) -> Roofline:
+    """Return the bounds of a step. Axes of unknown speed are left out."""
     return Roofline(
         compute=program.flops / chip.peak(program.compute_dtype),
         memory=program.traffic / chip.memory_bandwidth,
         interconnect=max((program.sent.get(axis, 0.0) / link for axis, link in chip.links.items()), default=0.0),
     )
-
-
-def unknown_links(program: Program, chip: Chip) -> list[str]:
-    """Return the axes of unknown speed along which a device sends. ``roofline`` omits them."""
-    return [axis for axis, sent in program.sent.items() if sent and axis not in chip.links]
-
-
-def positions_per_second(program: Program, chip: Chip) -> float:
-    """Return target positions per second on all devices, in a step of the roofline's time."""
-    return program.positions / roofline(program, chip).seconds
 
 
 def model_flops_utilization(program: Program, chip: Chip) -> float:

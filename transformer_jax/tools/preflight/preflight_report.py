@@ -10,9 +10,7 @@ from transformer_jax.tools.preflight.chips import Topology
 from transformer_jax.tools.preflight.compiled_program import (
     Program,
     model_flops_utilization,
-    positions_per_second,
     roofline,
-    unknown_links,
 )
 
 MIB = 2**20
@@ -121,7 +119,8 @@ def _speed(program: Program, topology: Topology, config: ExperimentConfig) -> li
     ]
     if not topology.chip:
         return [*lines, "no roofline: the speed of these devices is unknown"]
-    limits, unknown = roofline(program, topology.chip), unknown_links(program, topology.chip)
+    limits, links = roofline(program, topology.chip), topology.chip.links
+    unknown = [axis for axis, sent in program.sent.items() if sent and axis not in links]
     interconnect = "unknown" if unknown else f"{limits.interconnect * 1e3:.2f} ms"
     bound = f"bound by {limits.bound}" + " (without the interconnect)" * bool(unknown)
     return [
@@ -129,7 +128,7 @@ def _speed(program: Program, topology: Topology, config: ExperimentConfig) -> li
         f"{topology.chip.name} at full speed: compute {limits.compute * 1e3:.2f} ms, memory {limits.memory * 1e3:.2f} ms, "
         f"interconnect {interconnect}",
         f"{bound}; if the three overlap perfectly: {limits.seconds * 1e3:.2f} ms, "
-        f"{positions_per_second(program, topology.chip):,.0f} target positions/s, "
+        f"{program.positions / limits.seconds:,.0f} target positions/s, "
         f"MFU {model_flops_utilization(program, topology.chip):.0%}",
         _what_helps(program, limits.bound, config),
         "Estimates; nothing was run. Memory traffic: reads and writes of the program's instructions.",
