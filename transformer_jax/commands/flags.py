@@ -297,15 +297,16 @@ def parse(flags: Iterable[Define], arguments: Sequence[str]) -> Values:
             boolean = before if parser.is_boolean(before) else ""
             check_word(word, parser.flags, boolean_before=boolean, takes_settings=parser.takes_settings)
     words += arguments[end + 1 :]
+    takers = [flag for flag in parser.flags.values() if flag.takes_words and flag.dest in values.present]
     if parser.takes_run and "workdir" not in values.present and words:
-        # Other words may belong to the flag before them: --references a b RUN.
-        run = next((word for word in words if is_run_directory(word)), words[0])
+        # --references a b RUN
+        folders = (word for word in words if takers and (Path(word).is_dir() or "://" in word))
+        run = next(folders, words[0])
         words.remove(run)
         parser.flags["workdir"](parser, values, run)
-    for flag in parser.flags.values():
-        if flag.takes_words and flag.dest in values.present:
-            flag(parser, values, words)
-            words = []
+    for flag in takers:
+        flag(parser, values, words)
+        words = []
     _check_required(parser, values, words)
     if "trust_config" in values.present:
         os.environ["TRANSFORMER_JAX_TRUST_CONFIG"] = "1" if values.trust_config else "0"
