@@ -58,9 +58,10 @@ class Sizing(NamedTuple):
 
 
 class _Request(NamedTuple):
-    """A time budget, the ``fixed`` settings, all settings with placeholders, and the sizing."""
+    """A time budget, also in seconds, the ``fixed`` settings, all with placeholders, the sizing."""
 
     budget: str
+    seconds: float
     fixed: dict[str, Any]
     config: ExperimentConfig
     sizing: Sizing
@@ -86,7 +87,7 @@ def sized(
     request = _request(source, values, overrides, budget)
     if request is None:
         return ResolvedSettings(from_dict(apply_overrides(values, overrides)))
-    seconds, fixed, config, sizing = seconds_of(request.budget), request.fixed, request.config, request.sizing
+    time_budget, seconds, fixed, config, sizing = request
     directory = RunDirectory(workdir)
     if directory.has_checkpoints() and directory.config.is_file():
         saved = flatten(load_run_config(directory.path))
@@ -106,10 +107,10 @@ def sized(
     flops = flops_here()
     restored = _restored_sizes(config, sizing, fixed)
     plan = sizing.plan(config, seconds, flops, restored | fixed)
-    record = {"budget": request.budget, "flops": flops, "estimated_seconds": round(plan.seconds, 1)}
+    record = {"budget": time_budget, "flops": flops, "estimated_seconds": round(plan.seconds, 1)}
     record["max_updates"] = 0 if "training.num_updates" in fixed else plan.max_updates
     settings = {**plan.settings, BUDGET_SECONDS: 0.0 if "training.num_updates" in fixed else seconds}
-    sentence = f"budget {request.budget}: {plan.sentence}"
+    sentence = f"budget {time_budget}: {plan.sentence}"
     if config.init.run and RATE in settings and RATE not in fixed:
         settings[RATE] = round(settings[RATE] * SHARE_OF_PEAK, 6)
         sentence += (
@@ -131,13 +132,13 @@ def _request(
     if requested is None:
         return None
     fixed = dict(leaves(apply_overrides(values, overrides)))
-    if seconds := fixed.get(BUDGET_SECONDS):
+    if stated := fixed.get(BUDGET_SECONDS):
         if budget is not None:
-            raise ConfigError("--budget", f"{BUDGET_SECONDS}={seconds} is stated already", "leave one of them out")
-        requested = f"{seconds}s"
-    seconds_of(requested)
+            raise ConfigError("--budget", f"{BUDGET_SECONDS}={stated} is stated already", "leave one of them out")
+        requested = f"{stated}s"
+    seconds = seconds_of(requested)
     config = _with(values, _open_settings(fixed), overrides)
-    return _Request(requested, fixed, config, _sizing_of(config, fixed, has_flag=budget is not None))
+    return _Request(requested, seconds, fixed, config, _sizing_of(config, fixed, has_flag=budget is not None))
 
 
 def _require_unfinished(directory: RunDirectory, budget_seconds: float) -> None:
