@@ -66,6 +66,7 @@ def test_notebooks_show_results_as_html_with_every_text_escaped(trained):
     assert TokenScores(["a"], [-1e6]).perplexity == math.inf
     evaluation = trained.evaluate("validation", limit=2)
     assert evaluation.rows()[0] == ("split", "validation", "the first 2 of 40 sentences")
+    assert "perplexity" not in TokenScores([], [])._repr_html_()
     shown = [each._repr_html_() for each in (scores, evaluation, trained, trained.config)]
     assert [each for each in shown if "<script" in each] == []
     assert "-0.750" in shown[0] and "BLEU" in shown[1] and str(trained.path) in shown[2] and "model.d_model" in shown[3]
@@ -161,6 +162,7 @@ def test_errors_speak_python(trained, tmp_path):
     for call, message in (
         (lambda: transformer_jax.load(tmp_path / "none"), "^path: .*none does not exist"),
         (lambda: transformer_jax.load(trained.path, 5), "no checkpoint '5'"),
+        (lambda: transformer_jax.load(trained.path, average=0), "^average: 0 must be at least 1"),
         (lambda: transformer_jax.load(trained.path, settings={"model.d_ff": 8}), "^model.d_ff: the run has"),
         (lambda: trained.generate("a"), r"generate\(\) takes task=language_model"),
         (lambda: trained.score("a", ["a"]), "^target: give one sentence for one source"),

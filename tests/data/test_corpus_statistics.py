@@ -43,6 +43,7 @@ def test_the_size_is_one_that_the_text_supports():
     "texts",
     [
         [f"{number} + {7 * number} =" for number in range(3000)],
+        [f"{number}\u00a0+\u3000{7 * number}\u2009=" for number in range(3000)],
         [" ".join(str(number)) for number in range(3000)],
         ["\U0001f600\U0001f601", "\U0001f602"] * 100,
         [" ".join(WORDS[number]) for number in range(600)],

@@ -173,6 +173,7 @@ def test_named_files_are_found_however_they_are_written(folder):
         assert list(result.pairs("test")) == [("a", "b")]
         with pytest.raises(DataError, match=r"no split .validation.; splits here: train, test; name its files with"):
             result.pairs("validation")
+    assert DataConfig(source="text", train="/a,b/train.{en,de}").absolute().train == "/a,b/train.{en,de}"
     # A shell splits braces; they are joined again.
     overrides = ["data.train=t.en", "data.train=t.de", "seed=1", "seed=2"]
     values = flags.parse([flags.overrides], [f"--config.{item}" for item in overrides])

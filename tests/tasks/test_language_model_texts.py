@@ -61,12 +61,15 @@ def test_evaluate_tells_what_a_language_model_never_saw(workdir, folder, monkeyp
         "1 of 2 documents has characters or words that the model never saw in training (first: document 2): \U0001f408"
     )
     assert f"{folder}/unseen.txt: {told}\n" in capsys.readouterr().err
+    with pytest.warns(UserWarning, match="never saw in training"):
+        transformer_jax.load(workdir).evaluate(source=folder / "unseen.txt")
 
 
 def test_a_text_of_which_nothing_can_be_held_out_is_refused_before_it_is_tokenized(tmp_path):
     novels = tmp_path / "novels.txt"
     for lines, remedy in (
         (10, r"begins in its last 5.0%; set --config.data.held_out=0.1 \(the last line has 10.0% of the text\)"),
+        (3, r"set --config.data.held_out=0.334 "),
         (1, "is one line, of which no part can be held out for the split 'validation'; name a text for it"),
     ):
         novels.write_text("a whole novel in a line\n" * lines)
@@ -122,6 +125,16 @@ def test_attention_is_that_of_the_text(run, workdir, capsys):
     assert np.triu(layer.mean, 1).max() == 0
     with pytest.raises(DataError, match="40 tokens and EOS exceed the context of 32"):
         run.attention("x" * 40)
+
+
+def test_a_seed_is_refused_where_it_does_nothing(workdir):
+    for settings, seed, message in (
+        ({}, 2**32, "^seed: 4294967296 must be from 0 to 4,294,967,295"),
+        ({}, 1.5, "^seed: 1.5 must be a whole number"),
+        ({"decoding.beam_width": 2}, 1, "^seed: beam search has no random numbers"),
+    ):
+        with pytest.raises(ConfigError, match=message):
+            transformer_jax.load(workdir, settings=settings).generate("a", seed=seed)
 
 
 def test_a_model_without_attention_is_refused(tmp_path):

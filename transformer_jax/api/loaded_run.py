@@ -19,7 +19,7 @@ from transformer_jax.runs.metrics_log import read_metrics
 from transformer_jax.tasks.task import Evaluation, task_class
 from transformer_jax.tasks.texts import Attention, TokenScores, open_text_or_none, require_targets
 from transformer_jax.tasks.trained_run import TrainedRun, open_trained
-from transformer_jax.tasks.translation.translation_options import TranslationOptions, sampling_of
+from transformer_jax.tasks.translation.translation_options import TranslationOptions, require_bounds, sampling_of
 
 if TYPE_CHECKING:
     from transformer_jax.tasks.translation.sampler import Sampler
@@ -170,19 +170,26 @@ class Run:
         return _in_form_of(text, n_best, trees)
 
     @overload
-    def generate(self, prompt: str = "", seed: int = 0) -> str: ...  # type: ignore[overload-overlap]
+    def generate(self, prompt: str = "", seed: int | None = None) -> str: ...  # type: ignore[overload-overlap]
     @overload
-    def generate(self, prompt: Sequence[str], seed: int = 0) -> list[str]: ...
-    def generate(self, prompt: str | Sequence[str] = "", seed: int = 0) -> str | list[str]:
-        """Continue a prompt, or several, by a language model with the settings of the run."""
+    def generate(self, prompt: Sequence[str], seed: int | None = None) -> list[str]: ...
+    def generate(self, prompt: str | Sequence[str] = "", seed: int | None = None) -> str | list[str]:
+        """Continue a prompt, or several, by a language model with the settings of the run.
+
+        ``seed``: of the sampling, by default 0.
+        """
         with python_errors():
             self._require("generate")
+            if seed is not None:
+                require_bounds("seed", seed)
+                if self.config.decoding.beam_width > 1:
+                    raise ConfigError("seed", "beam search has no random numbers", "leave it out")
             prompts = _as_texts(prompt, "prompt")
             generator = self._trained.task.generator
             self._warn_of_unseen(prompts)
             if remark := generator.windows(prompts).remark:
                 warnings.warn(remark, stacklevel=2)
-            texts = [sample.text for sample in generator.continuations(self.params, prompts, seed=seed)]
+            texts = [sample.text for sample in generator.continuations(self.params, prompts, seed=seed or 0)]
         return texts[0] if isinstance(prompt, str) else texts
 
     def attention(self, text: str, translation: str | None = None) -> Attention:
@@ -239,10 +246,13 @@ class Run:
             if source is not None:
                 if limit:
                     raise ConfigError("limit", "source is scored whole", "leave it out")
-                return self._trained.task.evaluate_text(self.params, text, Path(source).name)
-            name = split or "test"
-            task_class(self.config.task).require_split(self.config, name)
-            return self._trained.evaluate(name, limit=limit)
+                evaluation = self._trained.task.evaluate_text(self.params, text, Path(source).name)
+            else:
+                name = split or "test"
+                task_class(self.config.task).require_split(self.config, name)
+                evaluation = self._trained.evaluate(name, limit=limit)
+            self._trained.remarks_on(evaluation, text, file or "").tell(partial(warnings.warn, stacklevel=3))
+        return evaluation
 
     @cached_property
     def _sampler(self) -> "Callable[..., Sampler]":
@@ -310,6 +320,8 @@ def load(
     or checkpoint, or the trained model cannot change a setting.
     """
     with python_errors():
+        if average < 1:
+            raise ConfigError("average", f"{average} must be at least 1")
         directory = RunDirectory(path)
         directory.require_run("path")
         config = config_for_use(directory.path, as_overrides(settings))

@@ -1,6 +1,5 @@
 import json
 import signal
-from itertools import batched
 from pathlib import Path
 
 from transformer_jax.commands import flags
@@ -21,7 +20,6 @@ from transformer_jax.run_directory.layout import RunDirectory
 
 # An object that shows whether a bucket can be written.
 PROBE = "evaluation.partial"
-TEXTS_AT_ONCE = 4096
 
 
 @flags.command(
@@ -74,11 +72,6 @@ def _score(values: flags.Values, config: ExperimentConfig) -> int:
     if values.source is None and not values.references and config.data.source != "tfds":
         require_readable(config, values.split)
     # This imports JAX.
-    from transformer_jax.tasks.task import task_class
-    from transformer_jax.tasks.texts import open_text_or_none
-
-    has_split = "split" in values.present
-    text = open_text_or_none(config, values.workdir, values.source, values.references, has_split=has_split)
     from transformer_jax.runtime.distributed import is_first, require_same
     from transformer_jax.runtime.process_group import join_processes
     from transformer_jax.tasks.saved_evaluations import (
@@ -88,6 +81,8 @@ def _score(values: flags.Values, config: ExperimentConfig) -> int:
         save_evaluation,
         stem_of_text,
     )
+    from transformer_jax.tasks.task import task_class
+    from transformer_jax.tasks.texts import open_text_or_none
 
     folder = _results(values)
     if values.distributed:
@@ -96,6 +91,9 @@ def _score(values: flags.Values, config: ExperimentConfig) -> int:
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
         same = repr((runs, values.split, values.average))
         require_same(same, "--distributed", "the processes were started with different flags", "use the same command")
+    has_split = "split" in values.present
+    # This starts JAX, after the processes have joined.
+    text = open_text_or_none(config, values.workdir, values.source, values.references, has_split=has_split)
     if text is None:
         task_class(config.task).require_split(config, values.split)
     trained = open_runs(runs, values.average)
@@ -103,16 +101,10 @@ def _score(values: flags.Values, config: ExperimentConfig) -> int:
         evaluation = trained.evaluate(values.split)
     else:
         evaluation = trained.task.evaluate_text(trained.params, text, Path(values.source).name)
-    pairs = list(getattr(evaluation, "pairs", []))
-    if is_first() and (sources := [pair.source for pair in pairs] or list(getattr(text, "sources", []))):
-        remarks = trained.remarks(values.source or evaluation.split, "line" if pairs else "document")
-        for number, several in enumerate(batched(sources, TEXTS_AT_ONCE)):
-            remarks.read(several, number * TEXTS_AT_ONCE + 1)
-        remarks.tell()
     scored = ScoredCheckpoint(evaluation, trained.steps[-1], len(trained.steps), trained.members)
     if not is_first():
         return 0
-
+    trained.remarks_on(evaluation, text, values.source or "").tell()
     ensemble, saved_config = ensemble_suffix(values.workdir, scored.ensemble), load_run_config(values.workdir)
     name = evaluation_stem(evaluation.split, scored.step, scored.averaged, saved_config, config, ensemble)
     stem = stem_of_text(folder / name, scored.to_json())

@@ -117,7 +117,7 @@ def train_and_report(
             stack.enter_context(
                 ending_without_memory(lambda: _without_memory(directory), watches_aborts=not is_distributed)
             )
-            profiles = [stack.enter_context(closing(Profile(profiled, directory.profile)))] if profiled else []
+            profiles = [stack.enter_context(closing(Profile(profiled)))] if profiled else []
             outcome = train_run(config, workdir, profiles, is_distributed=is_distributed, origin=origin)
     except TrainingDiverged as error:
         print(error, file=sys.stderr)

@@ -37,6 +37,7 @@ class SourceConfig:
         1.0,
         "mixture: T in shares proportional to n^(1/T) for corpora of n pairs or tokens (Arivazhagan et al. 2019); 1: all text "
         "equally often, large: corpora equally often.",
+        at_least=0.1,
     )
     held_out: float = setting(0.0, "Part of the training data that is the validation split.", at_least=0)
     train_split: str = setting("train", "Name of the training split in the data.", changeable=True)
@@ -84,8 +85,7 @@ class SourceConfig:
         """Return these settings with absolute paths. Raises ConfigError at other addresses."""
 
         def absolute(text: str, key: str) -> str:
-            # A comma outside of braces separates two files.
-            parts = re.split(r",(?![^{]*\})", text) if self.has_pairs else [text]
+            parts = text.split(",") if self.has_pairs and not _BRACES.search(text) else [text]
             return ",".join(absolute_path(part.strip(), key) for part in parts)
 
         paths: dict[str, Any] = {"directory": absolute_path(self.directory, "data.directory")}

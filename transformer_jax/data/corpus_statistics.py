@@ -1,6 +1,7 @@
 """Characters, scripts and words of both sides of a corpus, and the vocabulary that suits them."""
 
 import re
+import string
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from itertools import batched, islice
@@ -97,15 +98,17 @@ class SideText(NamedTuple):
 
 def side_text(texts: Iterable[str], alphabet: Iterable[str] = ()) -> SideText:
     """Return the counts of one side, whose characters outside of the sample are ``alphabet``."""
-    characters = Counter(dict.fromkeys((character for character in alphabet if not character.isspace()), 0))
+    characters = Counter(dict.fromkeys(alphabet, 0))
     distinct: set[str] = set()
     sentences = words = 0
     for text in texts:
-        parts = text.split()
-        characters.update("".join(parts))
+        characters.update(text)
         distinct.update(LETTERS.findall(text))
-        words += len(parts)
+        words += len(text.split())
         sentences += 1
+    # Subwords have one mark for all of them; any other space needs a piece.
+    for space in string.whitespace:
+        del characters[space]
     return SideText(sentences, words, frozenset(distinct), characters)
 
 

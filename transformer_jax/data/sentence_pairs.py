@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from functools import cache
 from inspect import signature
 from itertools import islice
-from typing import NamedTuple, Protocol, runtime_checkable
+from typing import NamedTuple, Protocol
 
 from transformer_jax.config import DataError
 from transformer_jax.errors import nearest
@@ -19,7 +19,6 @@ class SentencePair(NamedTuple):
     target: str
 
 
-@runtime_checkable
 class Corpus(Protocol):
     """A source of sentence pairs in a fixed order; it drops, cuts and normalizes nothing."""
 
@@ -55,7 +54,6 @@ class Document(NamedTuple):
     num_bytes: int
 
 
-@runtime_checkable
 class DocumentSource(Protocol):
     """A source of documents in a fixed order; it drops, cuts and normalizes nothing."""
 

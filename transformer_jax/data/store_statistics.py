@@ -26,7 +26,7 @@ class SideCounts:
     def __init__(self) -> None:
         self.sentences = self.tokens = self.unknown = self.longest = 0
         self._bars = np.zeros(len(HISTOGRAM_EDGES) + 1, np.int64)
-        self._is_seen = np.zeros(0, bool)
+        self._is_seen = np.zeros(1, bool)
 
     def add(self, sentences: Sentences) -> None:
         ids, lengths = sentences

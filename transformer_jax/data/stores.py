@@ -102,9 +102,11 @@ def open_or_build(
 
 def _remove_abandoned(folder: Path) -> None:
     for path in folder.glob("*.partial*"):
-        newest = max((file.stat().st_mtime for file in [path, *path.rglob("*")] if file.exists()), default=0.0)
-        if time.time() - newest > ABANDONED_SECONDS:
-            shutil.rmtree(path, ignore_errors=True)
+        # Another process may finish its folder meanwhile.
+        with suppress(FileNotFoundError):
+            newest = max(file.stat().st_mtime for file in [path, *path.rglob("*")])
+            if time.time() - newest > ABANDONED_SECONDS:
+                shutil.rmtree(path, ignore_errors=True)
 
 
 def open_split(work: Tokenization[StoreType], cache: str, address: str = "") -> StoreType:

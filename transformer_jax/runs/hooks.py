@@ -310,11 +310,10 @@ class ProfiledSteps(NamedTuple):
 
 
 class Profile:
-    """A hook that traces ``steps`` into ``folder``, for TensorBoard and Perfetto."""
+    """A hook that traces ``steps`` into the run directory, for TensorBoard and Perfetto."""
 
-    def __init__(self, steps: ProfiledSteps, folder: Path) -> None:
-        self._steps, self._folder = steps, folder
-        self._is_tracing = False
+    def __init__(self, steps: ProfiledSteps) -> None:
+        self._steps, self._is_tracing = steps, False
 
     def needs_state(self, run: RunParts, position: Position, number: int) -> bool:
         """Return whether the trace starts or ends after update ``number``."""
@@ -322,10 +321,10 @@ class Profile:
 
     def __call__(self, run: RunParts, position: Position) -> None:
         """Start or end the trace on process 0."""
-        if position.ends or position.number == self._steps.last:
+        if position.ends or position.number >= self._steps.last:
             self.close()
-        elif position.number == self._steps.first - 1 and is_first():
-            jax.profiler.start_trace(str(self._folder), create_perfetto_trace=True)
+        elif position.number >= self._steps.first - 1 and not self._is_tracing and is_first():
+            jax.profiler.start_trace(str(run.directory.profile), create_perfetto_trace=True)
             self._is_tracing = True
 
     def close(self) -> None:

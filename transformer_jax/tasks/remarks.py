@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from itertools import batched, chain
 from typing import Any
 
 import numpy as np
@@ -28,6 +29,8 @@ OUTPUTS = {CUT: "reached the length limit and may be cut", REPEATS: "repeat the 
 SHOWN = 12
 # A longer input is reported for a model without a record of its training text.
 USUAL_TOKENS = 128
+# Texts whose token ids are in memory at once.
+TEXTS_AT_ONCE = 4096
 # Maximum tokens of a repeated sequence.
 LONGEST_PERIOD = 8
 # Minimum repetitions in a row.
@@ -109,7 +112,10 @@ class Remarks:
         self._total = 0
 
     def read(self, texts: Sequence[str], first: int = 1) -> None:
-        for number, (text, ids) in enumerate(zip(texts, self._tokenizer.encode_batch(texts), strict=True), start=first):
+        encoded = chain.from_iterable(
+            self._tokenizer.encode_batch(several) for several in batched(texts, TEXTS_AT_ONCE)
+        )
+        for number, (text, ids) in enumerate(zip(texts, encoded, strict=True), start=first):
             self._total += 1
             if self._tokenizer.is_blank(text, ids):
                 continue

@@ -42,8 +42,10 @@ class TokenScores(NamedTuple):
 
     def _repr_html_(self) -> str:
         rows = [(piece, f"{log_prob:.3f}") for piece, log_prob in zip(self.pieces, self.log_probs, strict=True)]
-        total = ("sum", f"{self.log_prob:.3f}"), ("perplexity", f"{self.perplexity:.3f}")
-        return table([*rows, *total], ("token", "log-probability"))
+        rows.append(("sum", f"{self.log_prob:.3f}"))
+        # A blank source with a blank target has no token.
+        rows += [("perplexity", f"{self.perplexity:.3f}")] if self.pieces else []
+        return table(rows, ("token", "log-probability"))
 
 
 def token_log_probs(logits: Float[Array, "B T V"], ids: Int[AnyArray, "B T"]) -> Float[Array, "B T"]:

@@ -76,6 +76,13 @@ class TrainedRun(Generic[AnyTask]):
         has_limit = getattr(self.task, "has_targets", True)
         return Remarks(name, self.tokenizers.source, self.training_input, unit, tags, has_limit)
 
+    def remarks_on(self, evaluation: "Evaluation", text: object = None, name: str = "") -> Remarks:
+        """Return the remarks on the sources of a split, or of ``text``, which has a ``name``."""
+        pairs = getattr(evaluation, "pairs", ())
+        remarks = self.remarks(name or evaluation.split, "line" if pairs else "document")
+        remarks.read([pair.source for pair in pairs] or list(getattr(text, "sources", ())))
+        return remarks
+
     def evaluate(self: "TrainedRun[Task]", split: str, *, limit: int = 0) -> "Evaluation":
         """Score the parameters on a split of the data, or its first ``limit`` examples (0: all)."""
         if limit < 0:

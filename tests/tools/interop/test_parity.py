@@ -10,9 +10,10 @@ from tools.interop.small_models import small_model
 
 from transformer_jax.config import DataError
 from transformer_jax.sequence_types import Tokens
+from transformer_jax.tools.interop.fairseq_family import MISSING_LOGIT as NEVER
+from transformer_jax.tools.interop.fairseq_family import VocabularyOrder
 from transformer_jax.tools.interop.parity import Check, Comparison, Divergence, Tolerance, differences
-
-NEVER = -1e9
+from transformer_jax.training.losses import label_smoothed_cross_entropy
 
 
 def test_what_is_no_number_is_infinitely_far_off():
@@ -22,6 +23,17 @@ def test_what_is_no_number_is_infinitely_far_off():
     assert errors.tolist() == [np.inf, np.inf, np.inf, np.inf, 1.0 - NEVER, 0.5]
     with pytest.raises(DataError, match="same model and vocabulary"):
         differences(mine, theirs[:3])
+
+
+def test_an_id_that_is_missing_changes_no_probability_and_hardly_a_smoothed_loss():
+    foreign = np.random.default_rng(0).normal(size=(1, 3, 58_000)).astype(np.float32) * 5
+    order = VocabularyOrder(np.array([-1, *range(foreign.shape[-1])]))
+    losses = [
+        label_smoothed_cross_entropy(logits, np.full((1, 3), first), np.ones((1, 3)), smoothing=0.1)
+        for logits, first in ((foreign, 1), (order.logits(foreign), 2))
+    ]
+    np.testing.assert_allclose(losses[0].nll, losses[1].nll, rtol=1e-6)
+    np.testing.assert_allclose(losses[0].loss, losses[1].loss, atol=0.01)
 
 
 def test_each_bound_can_fail():

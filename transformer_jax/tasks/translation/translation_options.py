@@ -30,17 +30,22 @@ class TranslationOptions(TypedDict, total=False):
     seed: int
 
 
+def require_bounds(name: str, value: Any) -> None:
+    """Raise ConfigError if an option is outside its bounds."""
+    lowest, highest = BOUNDS_OF_OPTIONS[name]
+    if not isinstance(value, Integral) and name not in ("top_p", "epsilon"):
+        raise ConfigError(f"--{name}", f"{value!r} must be a whole number")
+    if not (lowest <= value <= highest):
+        raise ConfigError(f"--{name}", f"{value} must be from {lowest:,} to {highest:,}")
+
+
 def sampling_of(decoding: DecodingConfig, options: Mapping[str, Any]) -> dict[str, Any]:
     """Return the sampling ``options`` of a translation, none of them for beam search.
 
     Raises ConfigError for an option outside its bounds, or one that the decoding does not use.
     """
-    for name, (lowest, highest) in BOUNDS_OF_OPTIONS.items():
-        value = options.get(name, lowest)
-        if not isinstance(value, Integral) and name not in ("top_p", "epsilon"):
-            raise ConfigError(f"--{name}", f"{value!r} must be a whole number")
-        if not (lowest <= value <= highest):
-            raise ConfigError(f"--{name}", f"{value} must be from {lowest:,} to {highest:,}")
+    for name in BOUNDS_OF_OPTIONS.keys() & options.keys():
+        require_bounds(name, options[name])
     sampling = {name: options[name] for name in SAMPLING_OPTIONS if name in options}
     if sampling:
         temperature = sampling.get("temperature", 1)

@@ -37,8 +37,9 @@ WIDTH_FIRST = re.compile(r"(attention/output|narrow_kernel|narrow_bias|output_bi
 SPECIAL_PIECES = {PAD_ID: "<pad>", BOS_ID: "<s>", EOS_ID: "</s>", UNK_ID: "<unk>"}
 # The foreign id of a piece that the foreign vocabulary lacks.
 NOWHERE = -1
-# Low enough to be never chosen and to change no other probability.
-MISSING_LOGIT = -1e9
+# Low enough to be never chosen and to change no other probability. Label smoothing takes the mean
+# of all logits, and Adafactor the root mean square of their biases: -1e9 would dominate both.
+MISSING_LOGIT = -1e3
 
 
 def fairseq_name(name: str) -> str:

@@ -82,7 +82,7 @@ def export(values: flags.Values) -> int:
 
 @flags.command(
     flags.enum("format", None, IMPORTED, "format to read", required=True),
-    flags.string("input", None, "folder or file to read", required=True),
+    flags.string("input", None, "folder to read", required=True),
     flags.string("workdir", None, "folder of the new run", required=True),
     *(flags.string(name, None, "language of M2M-100 and NLLB (huggingface)") for name in LANGUAGES),
     flags.overrides,

@@ -36,7 +36,10 @@ def read(folder: Path, source_language: str = "", target_language: str = "") -> 
     """
     # The default of M2M-100.
     theirs = {"scale_embedding": True} | read_object(folder / "config.json")
-    model = model_settings(theirs, {"model_type": MODEL_TYPE}) | {"normalization": "pre", "positions": "fairseq"}
+    model = model_settings(theirs, {"model_type": MODEL_TYPE, "pad_token_id": 1}) | {
+        "normalization": "pre",
+        "positions": "fairseq",
+    }
     by_id = pieces_by_id(folder)
     languages = {"source_language": source_language, "target_language": target_language}
     prefixes = [language_token(by_id, language, f"--{flag}") for flag, language in languages.items()]

@@ -14,8 +14,8 @@ from transformer_jax.tools.interop.models import ROWS_AT_ONCE, Example, OpenedMo
 
 # Rounding can change the order of logits with a smaller difference.
 NEAR_TIE = 1e-3
-# Logits at most this low belong to ids that one side lacks.
-NEVER = -1e8
+# Logits at most this low belong to ids that one side lacks: see ``fairseq_family.MISSING_LOGIT``.
+NEVER = -500.0
 DIVERGENCES_SHOWN = 10
 
 
