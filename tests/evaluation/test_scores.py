@@ -68,7 +68,8 @@ def test_only_what_is_asked_for_is_measured(monkeypatch):
     monkeypatch.setenv("SACREBLEU", "/nowhere")
     is_installed.cache_clear()
     with pytest.raises(
-        ConfigError, match=r"spbleu: flores200 needs /nowhere/models/flores200\S*; `sacrebleu TEXT -i TEXT --tok"
+        ConfigError,
+        match=r"evaluation.metrics: flores200 needs /nowhere/models/flores200\S*; `sacrebleu TEXT -i TEXT --tok",
     ):
         score_translations(LINES, LINES, "de", EvaluationConfig(metrics="spbleu"))
     is_installed.cache_clear()

@@ -74,8 +74,14 @@ class EvaluationConfig:
     def require_installed(self, language: str, validated: str = "") -> None:
         """Raise ConfigError when a tokenizer for ``metrics`` or ``validated`` is not installed."""
         require_tokenizer(self.tokenizer(language), TOKENIZER_KEY)
-        if "spbleu" in (*self.scores(language), *score_names(validated), self.selection):
-            require_tokenizer(SPBLEU_TOKENIZER, "spbleu")
+        scores = {
+            "evaluation.metrics": self.scores(language),
+            "training.validation_metrics": score_names(validated),
+            "evaluation.selection": (self.selection,),
+        }
+        for key, names in scores.items():
+            if "spbleu" in names:
+                require_tokenizer(SPBLEU_TOKENIZER, key, "or leave spbleu out")
 
 
 @cache
@@ -97,7 +103,7 @@ def model_file(tokenizer: str) -> Path:
     return Path(folder) / "models" / MODELS[tokenizer]
 
 
-def require_tokenizer(tokenizer: str, key: str) -> None:
+def require_tokenizer(tokenizer: str, key: str, remedy: str = "or use char") -> None:
     """Raise ConfigError, which names ``key``, unless the tokenizer is installed."""
     if is_installed(tokenizer):
         return
@@ -107,7 +113,7 @@ def require_tokenizer(tokenizer: str, key: str) -> None:
         )
     else:
         problem = f"needs {' and '.join(NEEDED_LIBRARIES[tokenizer])}: pip install '{EXTRAS[tokenizer]}'"
-    raise ConfigError(key, f"{tokenizer} {problem}", "or use char")
+    raise ConfigError(key, f"{tokenizer} {problem}", remedy)
 
 
 def bleu_tokenizer_of(language: str) -> str:

@@ -60,6 +60,8 @@ def appearing_folder(path: Path) -> Iterator[Path]:
 
     Raises OSError if ``path`` is not empty.
     """
+    # "." has no name.
+    path = path.absolute()
     path.parent.mkdir(parents=True, exist_ok=True)
     partial = path.with_name(f"{path.name}.{uuid.uuid4().hex}.partial")
     partial.mkdir()

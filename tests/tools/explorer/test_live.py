@@ -298,8 +298,8 @@ def test_the_logit_lens_and_a_softmax_row_are_equal(make, normalization, tmp_pat
 )
 def test_tokenizers_are_equal(kind, is_older, trained_tiny):
     text = ["Ein Hund bellt, der Mann schl\u00e4ft.", "ein  Mann x_1 a b c \u4f60"] * 3
-    config = TokenizerConfig(kind=kind, vocabulary_size={"bpe": 320, "unigram": 287}.get(kind, 40))
-    tokenizer = train_tokenizer(config, text)
+    config = TokenizerConfig(kind=kind, vocabulary_size={"bpe": 322, "unigram": 289}.get(kind, 40))
+    tokenizer = train_tokenizer(config, text, ["<2de>", "<2fr>"] if kind in ("bpe", "unigram") else [])
     if kind == "word" and is_older:
         tokenizer = WordTokenizer(
             [tokenizer.pieces([number])[0] for number in range(4, tokenizer.vocabulary_size)], True
@@ -308,6 +308,8 @@ def test_tokenizers_are_equal(kind, is_older, trained_tiny):
     table = model._replace(description={**model.description, "tokenizers": [live.tokenizer_table(tokenizer)]})
     texts = ["", " ", "Ein Hund,  der bellt!", "a\u2581b\x1bc", "tab\tand\nline", "<s></s>&amp;"]
     texts += [
+        "<2de> Ein Hund bellt <2fr>der x<2de>",
+        "a \ufeffb\ufeff",
         "na\u00efve \u4f60\u597d \U0001f600 x_1",
         "\u0939\u093f\u0928\u094d\u0926\u0940 e\u0301 m\u00b2 \u00bd \u0645\u06cc\u200c\u062e",
     ]

@@ -1,10 +1,12 @@
 """From attention between pieces to words."""
 
+import numpy as np
 import pytest
 
 from transformer_jax.config import TokenizerConfig
+from transformer_jax.data.tokenizers.subword import MappedSubwordTokenizer
 from transformer_jax.data.tokenizers.tokenizer_training import train_tokenizer
-from transformer_jax.tools.explorer.soft_alignment import words_of_pieces
+from transformer_jax.tools.explorer.soft_alignment import word_membership, words_of_pieces
 
 SENTENCES = ["a dog goes home .", "two dogs went homewards .", "the house of dogs and the home of goats"] * 4
 
@@ -33,3 +35,12 @@ def test_without_spaces_words_are_pieces():
     letter = "好".encode()
     assert words_of_pieces([letter[:1], letter[1:], "き".encode()], True) == [0, 0, 1]
     assert words_of_pieces([b"a", b" dog", b"s"], True) == [0, 1, 1]
+
+
+def test_the_code_of_a_language_before_every_text_is_no_word():
+    learned = train_tokenizer(TokenizerConfig("bpe", 300), SENTENCES)
+    pieces = [*learned.pieces(range(4)), *learned.pieces(range(4, 300)), "__en__"]
+    mapped = MappedSubwordTokenizer(learned.to_bytes(), pieces, ["__en__"])
+    expected = word_membership(learned, SENTENCES[0])
+    np.testing.assert_array_equal(word_membership(mapped, SENTENCES[0]), np.pad(expected, ((0, 0), (1, 0))))
+    assert word_membership(mapped, "").shape == (0, 1)

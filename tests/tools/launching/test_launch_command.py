@@ -42,13 +42,29 @@ def test_a_command_becomes_a_file_and_the_file_is_named(tmp_path, capsys):
     assert re.search("#SBATCH --job-name=small-[0-9a-f]{8}\n", script)
 
 
+def test_flags_are_read_in_every_form_that_the_command_takes(tmp_path, capsys):
+    (tmp_path / "mine.py").write_text("")
+    assert main([*KUBERNETES, "--gpus_per_node=2", *TRAIN, "--plugin", "mine.py", "--no_distributed"]) == 0
+    text = capsys.readouterr().out
+    assert "kind: ConfigMap" in text and "--plugin=/plugins/mine.py" in text and "distributed" not in text
+    assert main([*SLURM, "--memory=64Gi", *TRAIN]) == 0
+    assert "#SBATCH --mem=64G\n" in capsys.readouterr().out
+
+
+def test_settings_are_checked_beside_the_sizes_of_a_budget(capsys):
+    text = ["--", "train", "--config=text", "--workdir=/a/b", "--config.data.train=/c.tsv", "--budget=2h"]
+    for flags in (["--config.tokenizer.joint=false"], ["--config.model.num_heads=3"]):
+        assert main([*ONE, *text, *flags]) == 0
+        assert flags[0] in capsys.readouterr().out
+
+
 def test_tokenizing_has_the_settings_of_the_run(tmp_path, capsys):
     flags = ["--config.data.store=s3://b/tokens", "--config.model.d_ff=64"]
     assert main([*SHARDS, "--output=run.sh", *TRAIN, *flags]) == 0
     assert capsys.readouterr().err == "written; start it with: bash run.sh\n"
     commands = re.findall("transformer-jax (tokenize .*)", (tmp_path / "run.sh").read_text())
     cache = "--config.data.cache_directory=/shared/runs/cache"
-    command = f"tokenize --config=small.py --config.model.d_ff=64 {cache} --output=s3://b/tokens"
+    command = f"tokenize --config=small.py --output=s3://b/tokens --config.model.d_ff=64 {cache}"
     assert commands == [f"{command} --shard=0/4", command]
 
 

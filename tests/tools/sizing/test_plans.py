@@ -72,7 +72,7 @@ def test_more_text_or_more_time_never_gives_a_smaller_language_model_nor_fewer_o
     assert (np.diff(used, axis=0)[is_same] >= -0.01 * used[:-1][is_same]).all() and is_same.sum() >= 8
     for row in grid:
         for plan, time in zip(row, seconds, strict=True):
-            is_left = "of the budget are left over: more than 20 epochs" in plan.sentence
+            is_left = "of the budget are left over: more than 16 epochs" in plan.sentence
             assert plan.seconds <= 1.01 * time and (plan.seconds >= 0.9 * time) != is_left
             assert plan.settings["training.num_updates"] <= plan.max_updates
 
@@ -81,6 +81,8 @@ def test_dropout_grows_with_epochs_and_with_parameters_for_a_token():
     times = (25, 90, 180, 1800, 36_000)
     dropouts = [plan_language_model(text_of(1e6), time, FLOPS).settings["model.dropout"] for time in times]
     assert dropouts == sorted(dropouts) and dropouts[0] == 0 and dropouts[-1] >= 0.3
+    # A text has more bytes than pieces.
+    assert plan_language_model(text_of(1e6), 1800, FLOPS, {"tokenizer.kind": "byte"}).settings["model.dropout"] == 0.1
     small = {"model.d_model": 32, "model.num_layers": 1}
     assert plan_language_model(text_of(1e6), 36_000, FLOPS, small).settings["model.dropout"] == 0.1
     assert plan_language_model(text_of(1e9), 36_000, FLOPS).settings["model.dropout"] == 0
@@ -105,6 +107,22 @@ def test_rates_are_of_muon_and_lower_for_another_optimizer():
 )
 def test_a_size_has_at_most_about_twice_the_parameters_of_the_one_before(parameters):
     assert all(1 < larger / smaller < 2.2 for smaller, larger in itertools.pairwise(parameters))
+
+
+def test_a_vocabulary_that_the_text_supports_chooses_no_other_size():
+    corpus, stated = CorpusStatistics(75_000, 12), {"tokenizer.vocabulary_size": 6000}
+    for seconds in (11_000, 12_000, 13_000):
+        expected, actual = (
+            plan_translation(corpus, seconds, FLOPS, vocabulary=vocabulary).settings for vocabulary in (None, stated)
+        )
+        assert actual["model.d_model"] == expected["model.d_model"]
+        assert actual["tokenizer.vocabulary_size"] == 6000
+
+
+def test_batches_are_never_smaller_than_the_smallest():
+    for d_model in (256, 512, 1024, 2048):
+        plan = plan_translation(CorpusStatistics(70_000, 12), 20_000, FLOPS, {"model.d_model": d_model})
+        assert plan.settings["batching.tokens_per_update"] >= 768
 
 
 def test_small_corpora_get_small_vocabularies_and_at_most_forty_epochs():

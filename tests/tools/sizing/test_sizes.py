@@ -103,10 +103,10 @@ def test_a_budget_in_seconds_is_a_budget_but_not_beside_another(sized):
     seconds, minutes = sized("training.budget_seconds=120").config, sized(budget="2m").config
     assert seconds == minutes
     stated = [("training.budget_seconds", "60"), ("data.train", "a.en,a.de")]
-    assert sizes.sizing_budget("text", stated, None) == "60.0s"
+    assert sizes.settings_and_budget("text", stated, None)[1] == "60.0s"
     for refused in (
         lambda: sized("training.budget_seconds=60", budget="2m"),
-        lambda: sizes.sizing_budget("text", stated, "2m"),
+        lambda: sizes.settings_and_budget("text", stated, "2m"),
         lambda: sizes.require_stated_tokens("text", stated, "2m", "--tokenize_shards"),
     ):
         with pytest.raises(ConfigError, match=r"--budget: training.budget_seconds=60.0 is stated already; leave one"):

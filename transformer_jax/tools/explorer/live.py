@@ -229,4 +229,6 @@ def tokenizer_table(tokenizer: Tokenizer) -> dict[str, Any]:
             "bytes": [i for i in ids if processor.is_byte(i)],
             "mergeable": [i for i in ids if not any(test(i) for test in special)],
         }
+        # Tags precede the bytes.
+        table["tags"] = [i for i in table["mergeable"] if i < table["bytes"][0]]
     return table

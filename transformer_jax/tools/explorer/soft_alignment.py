@@ -130,7 +130,9 @@ def between_words(weights: np.ndarray, to_source: np.ndarray, to_target: np.ndar
 
 def word_membership(tokenizer: Tokenizer, text: str, are_words: bool = False) -> np.ndarray:
     """Return 1 if a piece belongs to a word, else 0 [words, pieces]. See ``words_of_pieces``."""
-    words = words_of_pieces(tokenizer.surfaces(text), are_words)
+    # A code that the tokenizer puts before every text belongs to no word.
+    surfaces, prefix = tokenizer.surfaces(text), len(tokenizer.surfaces(""))
+    words = [-1] * prefix + words_of_pieces(surfaces[prefix:], are_words)
     count = max(words, default=-1) + 1
     return (np.arange(count)[:, None] == np.array(words, np.int64)[None, :]).astype(np.float32)
 

@@ -29,7 +29,7 @@ WORD = r"[^\s\"'`\\$#]+", "one word without quotes, $, # and backslashes"
 LABEL = r"[a-z0-9]([-a-z0-9.]{0,61}[a-z0-9])?", "lower-case letters, digits, dots and hyphens, such as team-a"
 # Kubernetes appends to it to name a host, and host names have at most 63 characters.
 NAME = r"[a-z]([-a-z0-9]{0,38}[a-z0-9])?", "at most 40 lower-case letters, digits and hyphens, and begin with a letter"
-MEMORY = r"[1-9][0-9]*([KMGT]i?|k)", "a number with one of K, M, G, T, Ki, Mi, Gi, Ti, such as 64G"
+MEMORY = r"[1-9][0-9]*[MGT]i?", "a number with one of M, G, T, Mi, Gi, Ti, such as 64G"
 IMAGE = r"[A-Za-z0-9][A-Za-z0-9_./:@-]*", "the name of an image, such as REGISTRY/IMAGE:TAG"
 GPU = r"[A-Za-z0-9][A-Za-z0-9_.-]*", "the name of a GPU, such as nvidia-h100-80gb or H100"
 FOLDER = r"/[A-Za-z0-9_./-]*", "an absolute path of letters, digits, _, ., / and -, such as /shared"
@@ -123,6 +123,10 @@ def beside(workdir: str, name: str) -> str | None:
 def job_file(launcher: str, flags: Fields, jobs: Sequence[Job]) -> str:
     """Return a script for sbatch, or for bash with several jobs, a JobSet, or a SkyPilot task."""
     _require_flags(launcher, flags)
+    # The last job is the one whose flags the user wrote.
+    for job in reversed(jobs):
+        if launcher != "slurm":
+            _require_on_volume(launcher, flags, job)
     texts = [filled(TEMPLATES[launcher], _fields(launcher, flags, job)) for job in jobs]
     if launcher == "kubernetes":
         if plugins := _plugins_of(jobs):
@@ -198,8 +202,6 @@ def _hosts(flags: Fields, job: Job) -> tuple[int, int, str | None]:
 
 
 def _fields(launcher: str, flags: Fields, job: Job) -> dict[str, Any]:
-    if launcher != "slurm":
-        _require_on_volume(launcher, flags, job)
     (hosts, devices, topology), is_run, words = _hosts(flags, job), job.kind == "run", list(job.words)
     tasks = devices if is_run and launcher == "slurm" and devices else 1
     if is_run:
@@ -232,6 +234,8 @@ def _fields(launcher: str, flags: Fields, job: Job) -> dict[str, Any]:
         "tpu_accelerator": TPUS[flags["tpu"].partition(":")[0]] if topology else None,
         "slice": topology if is_run else None,
         "spot": "true" if flags["spot"] else None,
+        # SLURM counts 1,024 MiB as 1G.
+        "memory": flags["memory"] and (flags["memory"].rstrip("i") if launcher == "slurm" else flags["memory"]),
         "shards": job.copies if job.kind == "tokens" else None,
         # The job before the tokens has written the first shard.
         "array": f"{int(job.kind == 'tokens')}-{job.copies - 1}" if job.kind in ("tokens", *SWEEPS) else None,
@@ -258,7 +262,7 @@ def _require_on_volume(launcher: str, flags: Fields, job: Job) -> None:
     is_mounted = launcher == "skypilot" and flags["setup"] and not flags["volume_claim"]
     folder = "/" if is_mounted else flags["mount_path"].rstrip("/") + "/"
     stores = [("data.store", config.data.store) for config in job.configs if job.kind == "run"]
-    for key, path in (("data.store" if job.kind in TOKENIZING else "--workdir", job.workdir), *stores):
+    for key, path in (("--output" if job.kind in TOKENIZING else "--workdir", job.workdir), *stores):
         if not path or is_address(path):
             continue
         if not f"{path}/".startswith(folder) or ".." in path.split("/"):

@@ -92,14 +92,15 @@ def _jobs(command: list[str], shards: int | None) -> list[Job]:
     name, *arguments = command
     if name == "train":
         values = flags.parse(train.flags, arguments)
+        words, recipe = [name, *values.as_arguments()], flags.required_config(values)
         add_flags_to_overrides(values)
-        config, recipe = flags.resolve_config(values), flags.required_config(values)
         overrides = flags.overrides_of(values)
-        config.check_new_run()
-        from transformer_jax.tools.sizing.sizes import require_stated_tokens, sizing_budget
+        from transformer_jax.tools.sizing.sizes import require_stated_tokens, settings_and_budget
 
-        budget, cache = sizing_budget(recipe, overrides, values.budget), _shared_cache(values.workdir, config)
-        run = Job("run", [*command, *cache], values.workdir, configs=[config], budget=budget)
+        config, budget = settings_and_budget(recipe, overrides, values.budget)
+        config.check_new_run()
+        cache = _shared_cache(values.workdir, config)
+        run = Job("run", [*words, *cache], values.workdir, configs=[config], budget=budget)
         if shards is None:
             return [run]
         if not config.data.store:
@@ -121,7 +122,7 @@ def _jobs(command: list[str], shards: int | None) -> list[Job]:
             raise ConfigError(
                 "--shard", "each job gets its own", "write --tokenize_shards=64 before --, and no --shard"
             )
-        words = [*command, *_shared_cache(store, config)]
+        words = [name, *values.as_arguments(), *_shared_cache(store, config)]
         # The first shard alone trains the tokenizers.
         first = Job("tokenizers", [*words, f"--shard=0/{shards}"], store)
         return [first, Job("tokens", words, store, first.kind, shards)]
@@ -146,7 +147,7 @@ def _follower(command: list[str], run: Job) -> Job:
     if values.workdir != run.workdir:
         raise ConfigError("evaluate", f"--workdir={values.workdir} is another run", f"write --workdir={run.workdir}")
     used_settings(run.configs[0], flags.overrides_of(values))
-    return Job("evaluate", command, run.workdir, run.kind)
+    return Job("evaluate", [name, *values.as_arguments()], run.workdir, run.kind)
 
 
 def _sweep(arguments: list[str], kind: str, after: str | None) -> Job:

@@ -36,10 +36,11 @@ TOKENS_OF_A_PARAMETER = 2.5
 # model memorizes the text.
 PARAMETERS_OF_A_TOKEN = 8
 # After these epochs held-out text got worse in experiments/tiny_shakespeare.
-MAX_EPOCHS = 20
-DROPOUTS = ((2, 0.0), (8, 0.1), (12, 0.2), (16, 0.3), (MAX_EPOCHS, 0.4))
+MAX_EPOCHS = 16
+DROPOUTS = ((2, 0.0), (8, 0.1), (12, 0.2), (MAX_EPOCHS, 0.3))
 """Dropout by maximum number of epochs; text that is seen only once needs none."""
-# Dropout is at most 0.1, or this times the parameters for each token of the text.
+# Dropout is at most 0.1, or this times the parameters for each token of the text, in bytes if the
+# model reads bytes.
 DROPOUT_OF_PARAMETERS = 0.06
 SHARE_OF_A_VALIDATION = 0.03
 
@@ -116,7 +117,7 @@ def plan_language_model(
     updates, seconds = text_updates(fixed, budget_seconds, flops_of_update, max_updates, speed)
     epochs = updates * size.tokens_per_update / tokens
     by_epochs = next(rate for limit, rate in DROPOUTS if epochs <= limit or limit == MAX_EPOCHS)
-    dropout = min(by_epochs, max(round(DROPOUT_OF_PARAMETERS * size.parameters / text.tokens, 1), 0.1))
+    dropout = min(by_epochs, max(round(DROPOUT_OF_PARAMETERS * size.parameters / tokens, 1), 0.1))
     warmup = min(max(updates // 10, 1), 1000)
     validated = SHARE_OF_A_VALIDATION * updates * size.tokens_per_update * text.documents / tokens
     settings = {KEYS_OF_SIZE[name]: value for name, value in size._asdict().items()} | {

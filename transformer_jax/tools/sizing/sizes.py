@@ -174,13 +174,15 @@ def require_stated_tokens(source: str, overrides: Overrides, budget: str | None,
         raise ConfigError(key, problem, remedy)
 
 
-def sizing_budget(source: str, overrides: Overrides, budget: str | None) -> str | None:
-    """Return the ``budget``, or the recipe's, by which ``train`` chooses sizes, if any.
+def settings_and_budget(source: str, overrides: Overrides, budget: str | None) -> tuple[ExperimentConfig, str | None]:
+    """Return the settings of ``train``, and the budget by which it chooses sizes, if any.
 
-    Raises ConfigError if ``train`` would refuse it.
+    The sizes that it would choose are placeholders. Raises ConfigError if ``train`` would refuse
+    the settings.
     """
-    request = _request(source, stated_settings(source, overrides), overrides, budget)
-    return request.budget if request else None
+    values = stated_settings(source, overrides)
+    request = _request(source, values, overrides, budget)
+    return (request.config, request.budget) if request else (from_dict(apply_overrides(values, overrides)), None)
 
 
 def require_sizes(source: str, overrides: Overrides, key: str) -> None:

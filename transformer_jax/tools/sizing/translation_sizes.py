@@ -162,11 +162,16 @@ WORDS_OF_A_PAIR = 12
 
 
 def plan_translation(
-    corpus: CorpusStatistics, budget_seconds: float, flops: float, fixed: Mapping[str, Any] | None = None
+    corpus: CorpusStatistics,
+    budget_seconds: float,
+    flops: float,
+    fixed: Mapping[str, Any] | None = None,
+    vocabulary: Mapping[str, Any] | None = None,
 ) -> Plan:
     """Return the plan of the largest size that suits the corpus and is trained on enough tokens.
 
-    If there is none, of the smallest size.
+    If there is none, of the smallest size. ``vocabulary``: settings of the vocabulary that the
+    corpus supports, instead of the size's.
 
     A larger corpus or budget never gives a smaller size; see ``Plan``. A fixed size of the model
     does not change vocabulary and batches.
@@ -180,6 +185,7 @@ def plan_translation(
         if is_affordable and corpus.tokens >= listed.pairs * text:
             suitable.append(listed)
     row = of_width(suitable[-1], SIZES, fixed)
+    fixed = {**(vocabulary or {}), **fixed}
     size, updates = _with_batches(row, fixed, corpus, budget_seconds, speed)
     updates = fixed.get("training.num_updates") or updates
     if not fixed.get("training.num_updates"):
@@ -215,7 +221,9 @@ def plan_translation(
         "training.checkpoint_every": checkpoint_every,
         "training.validation_sentences": VALIDATED * batches_validated,
     }
-    separate = {"output": 1, "none": 2}.get(fixed.get("model.tying", ""), 0) * size.vocabulary * size.d_model
+    separate = (
+        {"embeddings": 1, "output": 1, "none": 2}.get(fixed.get("model.tying", ""), 0) * size.vocabulary * size.d_model
+    )
     sentence = (
         f"{corpus.pairs:,} pairs of about {corpus.words_per_pair:.0f} words: {(size.parameters + separate) / 1e6:.1f} million "
         f"parameters, {updates:,} updates (about {epochs:.{1 if epochs < 10 else 0}f} epochs), {minutes_of_this_cpu(seconds)}"
@@ -246,7 +254,7 @@ def _with_batches(
         updates = max(int(min(affordable, max_updates)), 0)
         if updates >= ENOUGH_UPDATES or tokens <= smallest:
             return size, updates
-        tokens //= 2
+        tokens = max(tokens // 2, smallest)
 
 
 def plan_with_vocabulary(config: ExperimentConfig, seconds: float, flops: float, fixed: Mapping[str, Any]) -> Plan:
@@ -276,7 +284,7 @@ def plan_with_vocabulary(config: ExperimentConfig, seconds: float, flops: float,
         kept = short
     wanted = plan.settings[VOCABULARY_SIZE]
     vocabulary = _supported_vocabulary(sample, config.tokenizer, wanted, fixed)
-    plan = plan_translation(corpus, seconds, flops, {**vocabulary.settings, **fixed})
+    plan = plan_translation(corpus, seconds, flops, fixed, vocabulary.settings)
     settings = {**plan.settings, **vocabulary.settings}
     if fixed.get("batching.kind", "packed") != "packed":
         del settings["batching.count"], settings["batching.packed_length"]

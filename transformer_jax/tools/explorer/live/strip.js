@@ -12,7 +12,7 @@ const resetButton = element("button", "reset", { type: "button", title: "undo al
 function sayLive(text) { liveWords.textContent = text; }
 
 // The text in the box as the model would read it.
-const typedSource = () => isTranslation ? sourceInput.value.trim().replace(/\s+/g, " ") : sourceInput.value;
+const typedSource = () => isTranslation ? sourceInput.value.replace(/[\n\r\t]/g, " ").replace(/^ +| +$/g, "") : sourceInput.value;
 
 function buildStrip() {
   const form = element("form", [

@@ -3,6 +3,8 @@
 // the 256 bytes).
 
 const SPACE_SIGN = "\u2581", ESCAPE = "\x1b", BYTE_MARK = "\u22ef";
+// As data/text_files.py: control characters, spaces, and letters and marks that Unicode calls ignorable.
+const INVISIBLE = /[\p{Cc}\p{Cf}\p{Z}\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f\u3164\ufe00-\ufe0f\uffa0\u{e0100}-\u{e01ef}]/u;
 const wellFormed = (text) => text.replace(/\p{Surrogate}/gu, "\ufffd");
 
 function makeTokenizer(table) {
@@ -20,7 +22,7 @@ function shownPieces({ pieces }, ids) {
     if (spelled.length < 1 + [0xc0, 0xe0, 0xf0].filter((least) => spelled[0] >= least).length) return BYTE_MARK;
     const [letter] = new TextDecoder("utf-8", { ignoreBOM: true }).decode(new Uint8Array(spelled));
     spelled = [];
-    return letter === " " ? letter : letter.replace(/[\p{Cc}\p{Cf}\p{Z}]/u, (hidden) => `<U+${hidden.codePointAt(0).toString(16).toUpperCase().padStart(4, "0")}>`);
+    return letter === " " ? letter : letter.replace(INVISIBLE, (hidden) => `<U+${hidden.codePointAt(0).toString(16).toUpperCase().padStart(4, "0")}>`);
   });
 }
 
@@ -66,8 +68,13 @@ class BytePairTokenizer extends SubwordTokenizer {
     super(table);
     // Words can be merged one by one unless a piece reaches into the next.
     this.boundary = table.pieces.some((piece) => /[^\u2581]\u2581/.test(piece)) ? /$/ : /(?<=[^\u2581])(?=\u2581)/;
+    // Tags are no merges: they are found first, of two at one position the longer one.
+    const tags = (table.tags || []).map((id) => table.pieces[id].replace(/[.*+?^${}()|[\]\\]/g, "\\$&")).sort((one, other) => other.length - one.length);
+    this.tags = tags.length ? new RegExp(`(${tags.join("|")})`) : /(?!)/;
   }
-  split(letters) { return letters.join("").split(this.boundary).flatMap((word) => this.merged([...word])); }
+  split(letters) {
+    return letters.join("").split(this.tags).flatMap((part, index) => index % 2 ? [part] : part.split(this.boundary).flatMap((word) => this.merged([...word])));
+  }
   merged(parts) {
     for (;;) {
       let best = -1, score = -Infinity;
@@ -112,7 +119,7 @@ class ByteTokenizer {
   decode(ids) { return new TextDecoder("utf-8", { ignoreBOM: true }).decode(new Uint8Array(ids.filter((id) => id > UNK).map((id) => id - 4))); }
 }
 
-const WHITE = "[\\s\\x1c-\\x1f\\x85]";
+const WHITE = "(?!\\ufeff)[\\s\\x1c-\\x1f\\x85]"; // U+FEFF is no space in Python.
 const words = (word) => ({ pattern: new RegExp(` ?(?:${word}+|(?!${word}|${WHITE})[^])|${WHITE}`, "gu"), unknown: " <unk>" });
 const UNITS = {
   word: words("[\\p{Alphabetic}\\p{M}\\p{N}\\p{Pc}\\p{Join_Control}]"),

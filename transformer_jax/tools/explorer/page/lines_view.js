@@ -55,7 +55,7 @@ const linesView = {
   },
   // The matrices of the heads, each with a color of its own, where all heads are shown.
   headsOf(panel, { attention, measure }) {
-    if (state.head || attention.heads < 2 || !["weights", "norms"].includes(measure)) return [];
+    if (state.head || attention.heads < 2 || measure !== "weights") return [];
     return counted(attention.heads).map((head) => matrixOf(panel.reading, attention, state.layer - 1, head + 1, "weights"));
   },
   at(panel, x, y) {

@@ -64,7 +64,7 @@ const nameOfPart = (run, kind, layer) => `${kind === "encoder" ? "encoder" : "de
 function nameOfHead({ run, reading }) {
   const attention = attentionOf(reading);
   if (!attention) return "";
-  const { layer, head, kind, measure } = state, all = attention.heads < 2 ? "" : VIEWS[state.view].hasColorsOfHeads && measure === "weights" ? `its ${attention.heads} heads, each in a color` : `mean of its ${attention.heads} heads`;
+  const { layer, head, kind, measure } = state, all = attention.heads < 2 ? "" : VIEWS[state.view].hasColorsOfHeads && measure === "weights" ? `its ${attention.heads} heads, each in a color` : `${measure === "norms" ? "sum" : "mean"} of its ${attention.heads} heads`;
   // The measure is of the first text.
   const isOpening = panels.length === 1 && page.opening && page.opening.why && reading.source === openingText && ["kind", "layer", "head"].every((name) => state[name] === page.opening[name]);
   const isWhole = measure === "rollout" || measure === "gradient";

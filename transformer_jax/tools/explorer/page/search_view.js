@@ -114,7 +114,8 @@ function inspectNode(tree, node) {
       (node.score === null ? "" : `; / ${fixed(node.divisor)} = score ${fixed(node.score)}`)),
   ];
   if (node.status === "dropped") parts.push(...forcedParts(tree.search, node.tokens.join()));
-  const { search } = tree, siblings = node.parent < 0 ? search.first : tree.nodes[node.parent].following;
+  // The live model has read only its own texts.
+  const { search } = tree, isLive = live && readingOf(state.run).targetIds, siblings = node.parent < 0 ? search.first : tree.nodes[node.parent].following;
   for (const [title, options, tokens] of [["what may follow", node.following, node.tokens], ["instead of this token", siblings, node.tokens.slice(0, -1)]]) {
     if (!options.length) continue;
     parts.push(element("h2", title), element("table", options.flatMap(([token, piece, logProb]) => {
@@ -126,10 +127,10 @@ function inspectNode(tree, node) {
         if (isToAsk) live.force(search, key, [...tokens, token]);
         inspect();
       };
-      const canOpen = isKnown || live;
+      const canOpen = isKnown || isLive;
       const button = element("button", shown(piece), { type: "button", onclick: open, disabled: !canOpen, title: canOpen ? "what the search finds with it" : "not computed ahead" });
       const below = search.opened.has(key) ? forcedParts(search, key) : [];
-      if (live && below.length && token !== node.token && options === siblings) below.push(live.why(readingOf(state.run), tokens, [node.token, node.piece], [token, piece]));
+      if (isLive && below.length && token !== node.token && options === siblings) below.push(live.why(readingOf(state.run), tokens, [node.token, node.piece], [token, piece]));
       const row = element("tr", [element("td", button), cell(Math.exp(logProb).toFixed(3)), cell(bar, "bar")]);
       return [row, ...below.map((part) => element("tr", element("td", part, { colSpan: 3 })))];
     })));
