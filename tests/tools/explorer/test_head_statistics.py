@@ -56,7 +56,7 @@ def test_heads_with_negative_weights_have_no_entropy_and_are_named(monkeypatch):
 def test_error_rates_of_heads():
     diagonal, turned = np.eye(3)[None], np.array([[[0, 1, 0], [1, 0, 0], [0, 0, 1.0]]])
     weights = [(0, np.stack([np.concatenate([diagonal, turned])]))]
-    words = SimpleNamespace(surfaces=lambda text: [b"a", b" b"])
+    words = SimpleNamespace(surfaces=lambda text: [b"a", b" b"] if text else [])
     tokenizers, pairs, gold = TokenizerPair(words, words), [("a b", "a b")], read_gold(["0-0 1-1"], "gold")
     assert head_error_rates(weights, tokenizers, pairs, gold, "gold").tolist() == [[0.0, 1.0]]
     with pytest.raises(DataError, match="links word 7"):
