@@ -80,6 +80,10 @@ def test_a_text_of_which_nothing_can_be_held_out_is_refused_before_it_is_tokeniz
         for check in (require_readable, LanguageModelTask.require_split):
             with pytest.raises(DataError, match=remedy):
                 check(config, "validation")
+    # 0.29 of 100 bytes are 28, rounded as the split is cut.
+    novels.write_text("a" * 70 + "\n" + "b" * 28 + "\n")
+    with pytest.raises(DataError, match="set --config.data.held_out=0.291 "):
+        require_readable(config, "validation")
     novels.write_text("a whole novel in a line\n" * 10)
     require_readable(
         from_dict({"task": "language_model", "data": {"source": "text", "train": str(novels), "held_out": 0.1}}),

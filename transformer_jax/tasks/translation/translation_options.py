@@ -44,8 +44,9 @@ def sampling_of(decoding: DecodingConfig, options: Mapping[str, Any]) -> dict[st
 
     Raises ConfigError for an option outside its bounds, or one that the decoding does not use.
     """
-    for name in BOUNDS_OF_OPTIONS.keys() & options.keys():
-        require_bounds(name, options[name])
+    for name in BOUNDS_OF_OPTIONS:
+        if name in options:
+            require_bounds(name, options[name])
     sampling = {name: options[name] for name in SAMPLING_OPTIONS if name in options}
     if sampling:
         temperature = sampling.get("temperature", 1)

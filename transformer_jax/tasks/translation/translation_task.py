@@ -164,7 +164,7 @@ class TranslationTask(Translating, Task):
             begun = saved.evaluation.resolved(saved.data.target_language)
             tokenizer = evaluation.bleu_tokenizer or begun.bleu_tokenizer
             if tokenizer != begun.bleu_tokenizer:
-                if begun.selection in ("bleu", "bleu_lowercase", "ter"):
+                if begun.selection in ("bleu", "bleu_lowercase"):
                     by, tokenized = begun.selection, begun.bleu_tokenizer
                     problem = f"{by}, tokenized by {tokenized}, selects the checkpoints of this run"
                     remedy = f"keep {tokenized}, and run evaluate for scores by {tokenizer}"
