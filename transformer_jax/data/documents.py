@@ -212,10 +212,11 @@ def _nothing_held_out(text: NamedTexts, split: str, of: str) -> str:
         remedy = f"name a text for it, data.validation=FILE, or divide the text into several {unit}s"
         return f"data.train{of}: {problem} for the split {split!r}; {remedy}"
     # Documents that begin in the held-out part are held out, so the last one must.
-    needed = next(share / 1000 for share in range(1, 1001) if int(sum(sizes) * (share / 1000)) >= sizes[-1])
+    total = sum(sizes)
+    needed = next(share / 1000 for share in range(1, 1001) if int(total * (share / 1000)) >= sizes[-1])
     problem = f"no {unit} of {file} begins in its last {text.held_out:.1%}"
     if needed < 1:
-        remedy = f"set --config.data.held_out={needed:g} (the last {unit} has {sizes[-1] / sum(sizes):.1%} of the text)"
+        remedy = f"set --config.data.held_out={needed:g} (the last {unit} has {sizes[-1] / total:.1%} of the text)"
         return f"data.held_out{of}: {problem}; {remedy}, or name a text, data.validation=FILE"
     return f"data.held_out{of}: {problem}; name a text, data.validation=FILE"
 

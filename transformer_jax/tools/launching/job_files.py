@@ -123,9 +123,9 @@ def beside(workdir: str, name: str) -> str | None:
 def job_file(launcher: str, flags: Fields, jobs: Sequence[Job]) -> str:
     """Return a script for sbatch, or for bash with several jobs, a JobSet, or a SkyPilot task."""
     _require_flags(launcher, flags)
-    # The last job is the one whose flags the user wrote.
-    for job in reversed(jobs):
-        if launcher != "slurm":
+    if launcher != "slurm":
+        # The run first: its error names data.store, and one of tokenize names --output.
+        for job in reversed(jobs):
             _require_on_volume(launcher, flags, job)
     texts = [filled(TEMPLATES[launcher], _fields(launcher, flags, job)) for job in jobs]
     if launcher == "kubernetes":

@@ -63,8 +63,8 @@ class DecoderOnlySize(NamedTuple):
         return self.num_layers * layer + self.vocabulary_size * self.d_model
 
 
-# Each has at most about twice the parameters of the one before. Rates of Muon; the first
-# three were run.
+# Each has at most about twice the parameters of the one before. Rates of Muon; the first three
+# were run.
 SIZES = (
     DecoderOnlySize(2, 128, 4, 2000, 128, 1e-2, 2048),
     DecoderOnlySize(3, 160, 4, 2000, 128, 1e-2, 2048),

@@ -146,8 +146,8 @@ KEYS_OF_SIZE = {
     "decoder_layers": "model.num_decoder_layers",
 }
 # Parameters grow as the tokens of the corpus to the power of about 2/3. The fourth row was better
-# than the third for 29,000 pairs with an hour (experiments/multi30k). The rows below the
-# fifth were not run.
+# than the third for 29,000 pairs with an hour (experiments/multi30k). Those below the fifth
+# were not run.
 SIZES = (
     Size(0, 0, 2, 128, 256, 4, 2000, 0.3, 2.5e-3, 768),
     Size(10_000, 0, 2, 128, 256, 4, 6000, 0.3, 3.5e-3, 1536),
@@ -222,9 +222,8 @@ def plan_translation(
         "training.checkpoint_every": checkpoint_every,
         "training.validation_sentences": VALIDATED * batches_validated,
     }
-    separate = (
-        {"embeddings": 1, "output": 1, "none": 2}.get(fixed.get("model.tying", ""), 0) * size.vocabulary * size.d_model
-    )
+    further_tables = {"embeddings": 1, "output": 1, "none": 2}.get(fixed.get("model.tying", ""), 0)
+    separate = further_tables * size.vocabulary * size.d_model
     sentence = (
         f"{corpus.pairs:,} pairs of about {corpus.words_per_pair:.0f} words: {(size.parameters + separate) / 1e6:.1f} million "
         f"parameters, {updates:,} updates (about {epochs:.{1 if epochs < 10 else 0}f} epochs), {minutes_of_this_cpu(seconds)}"
